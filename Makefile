@@ -1,0 +1,43 @@
+# Every target does its own set-up, once, into .venv. Nothing needs to be activated.
+
+VENV  := .venv
+STAMP := $(VENV)/.set-up
+BIN   := $(VENV)/bin
+
+# Spark starts its Python workers with PYSPARK_PYTHON, and Java from JAVA_HOME as found by the set-up.
+# Another Spark or other packages on the machine must not shine through.
+export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
+unexport SPARK_HOME PYTHONPATH PYTHONHOME PYSPARK_DRIVER_PYTHON
+WITH_JAVA = JAVA_HOME="$$(cat $(VENV)/java_home)"
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check bench clean
+
+help:  ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
+
+setup: $(STAMP)  ## make .venv with the locked dependencies (needs Python 3.11+ and Java 17+; installs them as root on Debian)
+
+demo: $(STAMP)  ## join live streams on this machine and show what happens
+	$(WITH_JAVA) $(BIN)/watersmeet demo
+
+test: $(STAMP)  ## run all tests
+	$(WITH_JAVA) $(BIN)/python -m pytest -q
+
+check: $(STAMP)  ## formatting, lint, types and import layers, as CI does before the tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(STAMP)  ## time us against Spark's own stream-stream joins
+	$(WITH_JAVA) $(BIN)/python -m benchmarks.native_spark
+
+clean:  ## remove .venv, caches and build products
+	rm -rf $(VENV) build dist src/*.egg-info
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf spark-warehouse metastore_db derby.log artifacts
+	find . -name .git -prune -o -type d -name __pycache__ -exec rm -rf {} +
+
+$(STAMP): pyproject.toml requirements.lock scripts/setup.sh
+	@bash scripts/setup.sh

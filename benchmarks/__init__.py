@@ -1,0 +1,1 @@
+"""Benchmarks: each file asserts equal results before it prints a ratio."""

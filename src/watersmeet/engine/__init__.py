@@ -1,0 +1,1 @@
+"""Running a plan: frames in, results and new state out. No Spark, no clock, no randomness."""

@@ -1,0 +1,171 @@
+"""The state of a slot between epochs: opened from extents, and folded together with the rows that arrived.
+
+State lies in *layers* (see `engine/compaction.py`); every layer is one segment, so a merge replaces whole files.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from watersmeet.engine.compaction import bucket_width_us, by_bucket, closed, expired, merge_groups
+from watersmeet.plan.mjoin import MJoinPlan
+from watersmeet.plan.partitioning import first_hash
+from watersmeet.state.manifest import ExtentRef, SegmentRef
+from watersmeet.state.run import Run, merge_runs
+from watersmeet.state.tiers import Tiers, segment_name
+
+
+@dataclass(frozen=True, slots=True)
+class SlotTask:
+    """All that one slot is told for one epoch."""
+
+    epoch: int
+    slot: int
+    attempt: str
+    watermark_us: int | None
+    extents: tuple[ExtentRef, ...]
+    segments: Mapping[str, SegmentRef]
+    group_low: int
+    group_high: int
+
+
+@dataclass(frozen=True, slots=True)
+class SlotReport:
+    """What one slot did in one epoch: the new extents and segments, and counts for people and policies."""
+
+    epoch: int
+    slot: int
+    extents: tuple[ExtentRef, ...]
+    segments: tuple[SegmentRef, ...]
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layer:
+    """Runs of one bucket, all inputs together; `extents` name them once they are in a segment."""
+
+    bucket: int
+    runs: tuple[tuple[int, Run], ...]
+    extents: tuple[ExtentRef, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        return sum(run.rows for _, run in self.runs)
+
+
+def open_state(plan: MJoinPlan, task: SlotTask, tiers: Tiers) -> list[Layer]:
+    """The layers of the slot, oldest first: extents that the watermark has not passed, cut to their groups."""
+    tiers.sweep(task.segments, task.epoch)
+    by_segment: dict[str, list[ExtentRef]] = defaultdict(list)
+    for extent in task.extents:
+        if not expired(extent.time_max, plan.stores[extent.store].window_us, task.watermark_us):
+            by_segment[extent.segment].append(extent)
+    layers = []
+    for name, extents in by_segment.items():
+        runs = tiers.open(task.segments[name])
+        pairs = [(extent, _cut(runs[extent.index][1], extent, plan.partitions)) for extent in extents]
+        held = [(replace(extent, rows=run.rows), run) for extent, run in pairs if run.rows]
+        if held:
+            pieces = tuple((extent.store, run) for extent, run in held)
+            layers.append(Layer(extents[0].bucket, pieces, tuple(extent for extent, _ in held)))
+    return layers
+
+
+def fold(
+    plan: MJoinPlan,
+    task: SlotTask,
+    layers: Sequence[Layer],
+    arrived: Sequence[Sequence[tuple[int, Run]]],
+    tiers: Tiers,
+    counts: Counter[str],
+) -> SlotReport:
+    """The state after the epoch: old layers and arrived chunks, dead rows dropped, merged by tier, written."""
+    width = bucket_width_us(plan.stores) if plan.windowed else None
+    bound = _watermark_bound(plan, task, arrived)
+    shelves: dict[int, list[Layer]] = defaultdict(list)
+    for layer in layers:
+        shelves[layer.bucket].append(layer)
+    for chunk in arrived:
+        for layer in _layers_of(plan, chunk, width, bound):
+            shelves[layer.bucket].append(layer)
+    extents: list[ExtentRef] = []
+    segments: list[SegmentRef] = []
+    for bucket, shelf in sorted(shelves.items()):
+        for group in merge_groups([layer.rows for layer in shelf], is_closed=closed(bucket, width, bound)):
+            layer = _merged([shelf[i] for i in group])
+            if not layer.extents:
+                name = segment_name(task.epoch, task.slot, task.attempt, len(segments))
+                segments.append(tiers.write(name, layer.runs))
+                layer = replace(layer, extents=_named(layer, name, task))
+            extents += layer.extents
+    return _report(plan, task, extents, segments, tiers, counts)
+
+
+def _report(
+    plan: MJoinPlan,
+    task: SlotTask,
+    extents: Sequence[ExtentRef],
+    segments: Sequence[SegmentRef],
+    tiers: Tiers,
+    counts: Counter[str],
+) -> SlotReport:
+    by_name = {**task.segments, **{ref.name: ref for ref in segments}}
+    used = {extent.segment for extent in extents}
+    tiers.retain(by_name[name] for name in sorted(used, reverse=True))
+    counts["memory_bytes"] = tiers.resident_bytes
+    counts["fetched_bytes"] = tiers.fetched_bytes
+    counts["state_bytes"] = sum(by_name[name].bytes for name in used)
+    for extent in extents:
+        counts[f"state_rows.{plan.stores[extent.store].stream}"] += extent.rows
+    return SlotReport(task.epoch, task.slot, tuple(extents), tuple(segments), dict(counts))
+
+
+def _cut(run: Run, extent: ExtentRef, partitions: int) -> Run:
+    return run.between_hashes(first_hash(extent.group_low, partitions), first_hash(extent.group_high, partitions))
+
+
+def _watermark_bound(plan: MJoinPlan, task: SlotTask, arrived: Sequence[Sequence[tuple[int, Run]]]) -> int | None:
+    """A lower bound on the next epoch's watermark, from the rows this slot has seen.
+
+    The true one is the least, over the streams, of the latest event time seen by *any* slot minus the delay. What this
+    slot saw of every stream can only be earlier, so what is dead by this bound is dead.
+    """
+    latest: dict[int, int] = {}
+    for store, run in (pair for chunk in arrived for pair in chunk):
+        latest[store] = max(run.time_max, latest.get(store, run.time_max))
+    if not plan.windowed or len(latest) < len(plan.stores):
+        return task.watermark_us
+    bound = min(latest[store] - delay for store, delay in enumerate(plan.delays_us))
+    return bound if task.watermark_us is None else max(bound, task.watermark_us)
+
+
+def _layers_of(
+    plan: MJoinPlan, chunk: Sequence[tuple[int, Run]], width_us: int | None, watermark_us: int | None
+) -> list[Layer]:
+    """One chunk of arrived rows as one layer per bucket."""
+    buckets: dict[int, list[tuple[int, Run]]] = defaultdict(list)
+    for store, run in chunk:
+        for bucket, part in by_bucket(run, width_us, plan.stores[store].window_us, watermark_us):
+            buckets[bucket].append((store, part))
+    return [Layer(bucket, tuple(runs)) for bucket, runs in buckets.items()]
+
+
+def _merged(layers: Sequence[Layer]) -> Layer:
+    if len(layers) == 1:
+        return layers[0]
+    by_store: dict[int, list[Run]] = defaultdict(list)
+    for store, run in (pair for layer in layers for pair in layer.runs):
+        by_store[store].append(run)
+    merged = tuple((store, run) for store, runs in sorted(by_store.items()) for run in merge_runs(runs))
+    return Layer(layers[0].bucket, merged)
+
+
+def _named(layer: Layer, segment: str, task: SlotTask) -> tuple[ExtentRef, ...]:
+    return tuple(
+        ExtentRef(
+            segment, index, store, layer.bucket, run.rows, run.time_min, run.time_max, task.group_low, task.group_high
+        )
+        for index, (store, run) in enumerate(layer.runs)
+    )

@@ -1,0 +1,128 @@
+"""The inbox of a slot: frames as they arrive, cut into bounded chunks and sorted into one delta per input.
+
+Here rows are dropped, and counted, that can never be part of a result: NULL in a key column joins nothing; in a
+windowed query a row is late iff its event time is before the watermark its batch started with, and a row without
+event time has no place in any window.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from watersmeet.plan.frame import HASH, STREAM, TIME, Frame, key_name, pool_name
+from watersmeet.plan.layout import StoreLayout
+from watersmeet.state.run import Run, build_runs
+
+CHUNK_ROWS = 1 << 19
+CHUNK_BYTES = 64 << 20
+
+
+def chunks(
+    frames: Iterable[pa.RecordBatch], rows_max: int = CHUNK_ROWS, bytes_max: int = CHUNK_BYTES
+) -> Iterator[pa.Table]:
+    """Gather frames into tables of about `rows_max` rows or `bytes_max` bytes, so that work in flight is bounded."""
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for frame in frames:
+        for start in range(0, frame.num_rows, rows_max):
+            part = frame.slice(start, rows_max)
+            held.append(part)
+            rows += part.num_rows
+            size += part.nbytes
+            if rows >= rows_max or size >= bytes_max:
+                yield pa.Table.from_batches(held)
+                held, rows, size = [], 0, 0
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def deltas_of(
+    chunk: pa.Table,
+    frame: Frame,
+    stores: tuple[StoreLayout, ...],
+    watermark_us: int | None,
+    dropped: Counter[str],
+) -> list[list[Run]]:
+    """The rows of a chunk as runs, per input; what was dropped, and why, is added to `dropped`."""
+    if chunk.schema.names != frame.schema.names:
+        raise ValueError(f"frame has columns {chunk.schema.names}, the plan says {frame.schema.names}")
+    batch = chunk.cast(frame.schema).combine_chunks().to_batches()[0]
+    ordinals = batch.column(STREAM).to_numpy()
+    keep = _keep(batch, frame, ordinals, stores, watermark_us, dropped)
+    return [
+        _delta(batch, frame, ordinal, np.flatnonzero(keep & (ordinals == ordinal)), stores[ordinal])
+        for ordinal in range(len(stores))
+    ]
+
+
+def _keep(
+    batch: pa.RecordBatch,
+    frame: Frame,
+    ordinals: npt.NDArray[np.int8],
+    stores: tuple[StoreLayout, ...],
+    watermark_us: int | None,
+    dropped: Counter[str],
+) -> npt.NDArray[np.bool_]:
+    keep = np.ones(batch.num_rows, dtype=np.bool_)
+    if frame.time_type is not None:
+        column = batch.column(TIME)
+        if column.null_count:
+            timed = pc.is_valid(column).to_numpy(zero_copy_only=False)
+            _count(dropped, "no_event_time", ordinals[~timed], stores)
+            keep &= timed
+        if watermark_us is not None:
+            late = keep & (_micros(column) < watermark_us)
+            if late.any():
+                _count(dropped, "late", ordinals[late], stores)
+                keep &= ~late
+    for component in range(len(frame.key_types)):
+        column = batch.column(key_name(component))
+        if column.null_count:
+            known = pc.is_valid(column).to_numpy(zero_copy_only=False)
+            _count(dropped, "null_key", ordinals[keep & ~known], stores)
+            keep &= known
+    return keep
+
+
+def _count(dropped: Counter[str], reason: str, ordinals: npt.NDArray[np.int8], stores: tuple[StoreLayout, ...]) -> None:
+    for ordinal, rows in enumerate(np.bincount(ordinals, minlength=len(stores))):
+        if rows:
+            dropped[f"{reason}.{stores[ordinal].stream}"] += int(rows)
+
+
+def _delta(
+    batch: pa.RecordBatch, frame: Frame, ordinal: int, rows: npt.NDArray[np.int64], store: StoreLayout
+) -> list[Run]:
+    if len(rows) == 0:
+        return []
+    index = pa.array(rows)
+    names = [key_name(i) for i in range(len(frame.key_types))]
+    keys = [normalise_key(batch.column(name).take(index)) for name in names]
+    payload = [batch.column(pool_name(i)).take(index) for i in frame.columns[ordinal]]
+    return build_runs(
+        batch.column(HASH).to_numpy()[rows].view(np.uint64),
+        pa.RecordBatch.from_arrays(keys, names=names),
+        _micros(batch.column(TIME))[rows] if frame.time_type is not None else None,
+        pa.RecordBatch.from_arrays(payload, schema=store.payload),
+    )
+
+
+def _micros(column: pa.Array) -> npt.NDArray[np.int64]:
+    """Event times as microseconds; what stands for NULL is undefined."""
+    bits = np.frombuffer(column.buffers()[1], dtype=np.int64)
+    return bits[column.offset : column.offset + len(column)]
+
+
+def normalise_key(column: pa.Array) -> pa.Array:
+    """A key column in which equal values have equal bits: 0.0 for -0.0, one NaN for all."""
+    if not pa.types.is_floating(column.type):
+        return column
+    values = column.to_numpy(zero_copy_only=False)
+    values = np.where(np.isnan(values), np.nan, values + 0.0).astype(values.dtype)
+    return pa.array(values, mask=pc.is_null(column).to_numpy(zero_copy_only=False))

@@ -1,0 +1,1 @@
+"""What people see of a running query: progress values and their rendering."""

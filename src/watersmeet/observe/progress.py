@@ -1,0 +1,99 @@
+"""Progress of an epoch, and its form under Spark's own field names.
+
+Ours extends what Spark reports of the underlying query: the join is one entry of `stateOperators`, with what Spark has no
+name for in its `customMetrics`, and the parts of an epoch are added to `durationMs`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class EpochProgress:
+    """What one epoch did; counts of all slots together and per slot, totals over the life of the checkpoint."""
+
+    epoch: int
+    batch: int
+    slots: int
+    rows: Mapping[str, int]
+    counts: Mapping[str, int]
+    slot_counts: Sequence[Mapping[str, int]]
+    totals: Mapping[str, int]
+    watermark_us: int | None
+    times_max_us: Sequence[int | None]
+    segments: int
+    join_ms: int
+    commit_ms: int
+    sink_ms: int
+
+    def count(self, name: str) -> int:
+        """A count, over all streams if it is kept per stream (`late.bank1`, `late.bank2`)."""
+        return sum(value for key, value in self.counts.items() if key.split(".")[0] == name)
+
+
+class ProgressDict(dict[str, Any]):
+    """A progress report as Spark gives it: a dict with `json` and `prettyJson`."""
+
+    @property
+    def json(self) -> str:
+        return json.dumps(self)
+
+    @property
+    def prettyJson(self) -> str:
+        return json.dumps(self, indent=2)
+
+
+def merged_progress(spark_progress: Mapping[str, Any], epoch: EpochProgress | None, sink: str) -> ProgressDict:
+    """Spark's progress of a batch with ours added to it."""
+    merged = ProgressDict(spark_progress)
+    if epoch is None:
+        return merged
+    merged["epoch"] = epoch.epoch
+    merged["stateOperators"] = [state_operator(epoch)]
+    merged["adaptations"] = []
+    merged["sink"] = {"description": sink, "numOutputRows": epoch.count("results")}
+    if epoch.watermark_us is not None:
+        merged["eventTime"] = {**merged.get("eventTime", {}), "watermark": iso_time(epoch.watermark_us)}
+    parts = {"join": epoch.join_ms, "commitState": epoch.commit_ms, "writeSink": epoch.sink_ms}
+    merged["durationMs"] = {**merged.get("durationMs", {}), **parts}
+    return merged
+
+
+def state_operator(epoch: EpochProgress) -> dict[str, Any]:
+    """The join as an entry of `stateOperators`."""
+    return {
+        "operatorName": "watersmeetJoin",
+        "numRowsTotal": epoch.count("state_rows"),
+        "numRowsUpdated": sum(epoch.rows.values()),
+        "numRowsDroppedByWatermark": epoch.count("late"),
+        "memoryUsedBytes": epoch.count("memory_bytes"),
+        "numShufflePartitions": epoch.slots,
+        "commitTimeMs": epoch.commit_ms,
+        "customMetrics": {
+            "results": epoch.count("results"),
+            "resultsTotal": epoch.totals.get("results", 0),
+            "stateBytes": epoch.count("state_bytes"),
+            "fetchedColdBytes": epoch.count("fetched_bytes"),
+            "segments": epoch.segments,
+            "rowsDroppedNullKey": epoch.count("null_key"),
+            "rowsDroppedNoEventTime": epoch.count("no_event_time"),
+            **{f"rows.{stream}": rows for stream, rows in epoch.rows.items()},
+            **{
+                key.replace("state_rows", "stateRows"): n
+                for key, n in epoch.counts.items()
+                if key.startswith("state_rows.")
+            },
+            **{f"memoryBytes.slot{i}": c.get("memory_bytes", 0) for i, c in enumerate(epoch.slot_counts)},
+        },
+    }
+
+
+def iso_time(micros: int) -> str:
+    """Microseconds since 1970 in the form Spark's progress uses."""
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"

@@ -1,0 +1,1 @@
+"""What will run, as frozen values: which columns are kept, how rows are partitioned, which node probes what."""

@@ -1,0 +1,211 @@
+"""The join graph: which columns are made equal, and the key that all streams share.
+
+Columns linked by equalities form *key classes* (union-find, so transitive equalities come for free). A class with a
+column in every stream is a component of the join key: rows are partitioned, stored and probed by all of them together.
+What the key does not say is kept beside it, so that key, filters and residuals together mean what the equalities said:
+
+| equality                                                | becomes                                              |
+|---------------------------------------------------------|------------------------------------------------------|
+| of a class that covers all streams                      | part of the key                                      |
+| of a class that does not                                | a residual `=` (NULL equals nothing)                 |
+| of a second column of one stream in a class             | a filter on that stream: both columns are equal      |
+| exact (say BIGINT = BIGINT) where the class is a double | part of the key *and* a residual: doubles are coarser |
+
+Known limitation: every stream must be connected, and at least one class must cover all streams.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import pyarrow as pa
+
+from watersmeet.errors import QueryError
+from watersmeet.query.expressions import Column, Compare, Expression, quote
+from watersmeet.query.names import field_of_column, type_of_column
+from watersmeet.query.relations import Equality, Filter, KeyComponent, Stream
+from watersmeet.query.types import collation_of, common_key_type, is_atomic, is_floating, spark_name
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class JoinKey:
+    """The key components, in a fixed order, and the rest of what the equalities demand."""
+
+    components: tuple[KeyComponent, ...]
+    filters: tuple[Filter, ...]
+    residuals: tuple[Expression, ...]
+
+
+def join_key(streams: Sequence[Stream], equalities: Sequence[Equality]) -> JoinKey:
+    """The key of a join over `streams` (columns are given in their order); QueryError if they share none."""
+    usable = [equality for equality in equalities if _is_usable(streams, equality)]
+    _check_connected(streams, usable)
+    classes = _key_classes(usable)
+    components: list[KeyComponent] = []
+    filters: list[Filter] = []
+    covered: dict[Column, pa.DataType] = {}
+    for members in classes:
+        if len({column.stream for column in members}) == len(streams):
+            type_ = _class_type(streams, members)
+            covered |= dict.fromkeys(members, type_)
+            component, same = _component(streams, members, type_)
+            components.append(component)
+            filters.extend(same)
+    if not components:
+        raise _no_common_key(streams, classes)
+    components.sort(key=lambda component: component.columns)
+    return JoinKey(tuple(components), tuple(filters), tuple(_residuals(streams, usable, covered)))
+
+
+def key_components(streams: Sequence[Stream], equalities: Sequence[Equality]) -> tuple[KeyComponent, ...]:
+    return join_key(streams, equalities).components
+
+
+def _is_usable(streams: Sequence[Stream], equality: Equality) -> bool:
+    """Check an equality. One within a stream is Spark's to check, and is used here only if it is like the others."""
+    try:
+        _check_types(streams, equality)
+    except QueryError:
+        if equality.left.stream != equality.right.stream:
+            raise
+        return False
+    return True
+
+
+def _check_types(streams: Sequence[Stream], equality: Equality) -> None:
+    for column in (equality.left, equality.right):
+        field = field_of_column(streams, column)
+        if (collation := collation_of(field)) is not None:
+            raise QueryError(
+                f"column {_dotted(column)} has collation {collation}, which cannot be a join key",
+                hint="join on a column with COLLATE UTF8_BINARY, say of lower() of it",
+                error_class="UNSUPPORTED_KEY_TYPE",
+            )
+        if not is_atomic(field.type):
+            raise QueryError(
+                f"column {_dotted(column)} is {spark_name(field.type)}, which cannot be a join key",
+                hint="join on its parts, or on a string made of it, with withColumn",
+                error_class="UNSUPPORTED_KEY_TYPE",
+            )
+    _class_type(streams, (equality.left, equality.right))
+
+
+def _class_type(streams: Sequence[Stream], members: Sequence[Column]) -> pa.DataType:
+    """The common type of all members, in whatever order: one double among them makes all of them doubles."""
+    by_width = sorted(members, key=lambda column: not is_floating(type_of_column(streams, column)))
+    common = type_of_column(streams, by_width[0])
+    for column in by_width[1:]:
+        wider = common_key_type(common, type_of_column(streams, column))
+        if wider is None:
+            raise _no_common_type(streams, members)
+        common = wider
+    return common
+
+
+def _no_common_type(streams: Sequence[Stream], members: Sequence[Column]) -> QueryError:
+    first, *others = (f"{_dotted(column)} ({spark_name(type_of_column(streams, column))})" for column in members)
+    return QueryError(
+        f"cannot compare {first} with {', '.join(others)}: they have no common type",
+        hint="CAST one of them in the DataFrame, with withColumn",
+        error_class="TYPE_MISMATCH",
+    )
+
+
+def _check_connected(streams: Sequence[Stream], equalities: Sequence[Equality]) -> None:
+    links = [(equality.left.stream, equality.right.stream) for equality in equalities]
+    if all(left == right for left, right in links):
+        raise QueryError(
+            "the join has no equality between streams",
+            hint=f"add one with where, like '{streams[0].name}.id = {streams[1].name}.id'",
+            error_class="NO_EQUALITY",
+        )
+    groups = _united([(stream.name, stream.name) for stream in streams] + links)
+    if len(groups) > 1:
+        alone = min(groups, key=lambda group: (len(group), sorted(group)))
+        raise QueryError(
+            f"{'stream' if len(alone) == 1 else 'streams'} {_listed(sorted(alone))} not connected to the others: "
+            "no equality links them",
+            hint="add one with where, or take the stream out",
+            error_class="UNCONNECTED_STREAM",
+        )
+
+
+def _component(
+    streams: Sequence[Stream], members: Sequence[Column], type_: pa.DataType
+) -> tuple[KeyComponent, list[Filter]]:
+    """The first column of each stream (in schema order) is the key's; the others must equal it, as the key compares."""
+    chosen: list[str] = []
+    filters: list[Filter] = []
+    for stream in streams:
+        first, *others = (name for name in stream.schema.names if Column(stream.name, name) in members)
+        chosen.append(first)
+        for other in others:
+            sides = (_as_key(stream.schema.field(name), type_) for name in (first, other))
+            filters.append(Filter(stream.name, " = ".join(sides)))
+    return KeyComponent(tuple(chosen), type_), filters
+
+
+def _as_key(field: pa.Field, type_: pa.DataType) -> str:
+    if is_floating(type_) and field.type != type_:
+        return f"CAST({quote(field.name)} AS {spark_name(type_)})"
+    return quote(field.name)
+
+
+def _residuals(
+    streams: Sequence[Stream], equalities: Sequence[Equality], covered: Mapping[Column, pa.DataType]
+) -> list[Expression]:
+    residuals: dict[Expression, None] = {}
+    for equality in equalities:
+        if equality.left.stream == equality.right.stream:
+            continue
+        key_type = covered.get(equality.left)
+        exact = not is_floating(_class_type(streams, (equality.left, equality.right)))
+        if key_type is None or (is_floating(key_type) and exact):
+            residuals[Compare("=", equality.left, equality.right)] = None
+    return list(residuals)
+
+
+def _no_common_key(streams: Sequence[Stream], classes: Sequence[Sequence[Column]]) -> QueryError:
+    found = "; ".join(" = ".join(_dotted(column) for column in members) for members in classes)
+    return QueryError(
+        f"streams {_listed(stream.name for stream in streams)} share no common key; this version joins on one key "
+        f"class, with a column in every stream, and the equalities only give {found}",
+        hint="chain the equalities through the same columns, or split the join in two",
+        error_class="NO_COMMON_KEY",
+    )
+
+
+def _key_classes(equalities: Sequence[Equality]) -> list[list[Column]]:
+    classes = [sorted(members, key=_dotted) for members in _united([(e.left, e.right) for e in equalities])]
+    return sorted(classes, key=lambda members: [_dotted(column) for column in members])
+
+
+def _united(links: Sequence[tuple[T, T]]) -> list[set[T]]:
+    """The connected components of a graph given by its edges (union-find)."""
+    parent: dict[T, T] = {}
+
+    def root(node: T) -> T:
+        parent.setdefault(node, node)
+        while parent[node] != node:
+            parent[node] = node = parent[parent[node]]
+        return node
+
+    for left, right in links:
+        parent[root(left)] = root(right)
+    components: defaultdict[T, set[T]] = defaultdict(set)
+    for node in list(parent):
+        components[root(node)].add(node)
+    return list(components.values())
+
+
+def _dotted(column: Column) -> str:
+    return f"{column.stream}.{column.name}"
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"'{name}'" for name in names)

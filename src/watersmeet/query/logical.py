@@ -1,0 +1,140 @@
+"""The join query as asked, checked as a whole: streams, key, windows, filters, residual predicates, result columns.
+
+`build_query` is where every mistake in a query is found, before anything runs. What it returns needs no further
+checking: names are spelled as the streams declare them, and every predicate has its one place.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from watersmeet.errors import QueryError
+from watersmeet.query.expressions import Expression, columns_of
+from watersmeet.query.joingraph import join_key
+from watersmeet.query.names import field_of_column
+from watersmeet.query.relations import ColumnRef, Filter, KeyComponent, SelectItem, Stream, internal_name
+from watersmeet.query.selection import select_items
+from watersmeet.query.sqltext import parse_condition
+from watersmeet.query.types import collation_of
+from watersmeet.query.windows import check_event_times, event_time_of, windows_of
+
+__all__ = [
+    "ColumnRef",
+    "Filter",
+    "JoinQuery",
+    "KeyComponent",
+    "SelectItem",
+    "Stream",
+    "build_query",
+    "internal_name",
+]
+
+STREAMS_MAX = 8
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True, slots=True)
+class JoinQuery:
+    """A checked query. Streams are sorted by name; `windows_us` and the columns of the key follow that order."""
+
+    streams: tuple[Stream, ...]
+    key: tuple[KeyComponent, ...]
+    filters: tuple[Filter, ...]
+    residuals: tuple[Expression, ...]
+    windows_us: tuple[int | None, ...]
+    select: tuple[SelectItem, ...]
+
+    @property
+    def windowed(self) -> bool:
+        return any(window is not None for window in self.windows_us)
+
+
+def build_query(
+    streams: Sequence[Stream],
+    *,
+    where: Sequence[str],
+    within: str | None,
+    windows: Mapping[str, str],
+    select: Sequence[str],
+) -> JoinQuery:
+    """Check and resolve a query. `where` texts are joined by AND; an empty `select` selects all columns of all streams,
+    in the order given. Raises QueryError (OptionError for a duration that cannot be read)."""
+    _check_streams(streams)
+    ordered = tuple(sorted((_with_declared_event_time(stream) for stream in streams), key=lambda stream: stream.name))
+    windows_us = windows_of(ordered, within, windows)
+    if any(window is not None for window in windows_us):
+        check_event_times(ordered)
+    conditions = [parse_condition(text, ordered) for text in where]
+    key = join_key(ordered, [equality for condition in conditions for equality in condition.equalities])
+    filters = (*(item for condition in conditions for item in condition.filters), *key.filters)
+    residuals = (*(item for condition in conditions for item in condition.residuals), *key.residuals)
+    _refuse_collations(ordered, residuals)
+    return JoinQuery(
+        streams=ordered,
+        key=key.components,
+        filters=tuple(dict.fromkeys(filters)),
+        residuals=tuple(dict.fromkeys(residuals)),
+        windows_us=windows_us,
+        select=select_items(streams, select),
+    )
+
+
+def _with_declared_event_time(stream: Stream) -> Stream:
+    column = event_time_of(stream)
+    return stream if column is None else replace(stream, event_time=column.name)
+
+
+def _check_streams(streams: Sequence[Stream]) -> None:
+    if not 2 <= len(streams) <= STREAMS_MAX:
+        raise QueryError(
+            f"a join takes 2 to {STREAMS_MAX} streams, not {len(streams)}",
+            hint="add streams with stream(name, df)" if len(streams) < 2 else "join some of them first",
+            error_class="WRONG_STREAM_COUNT",
+        )
+    seen: set[str] = set()
+    for stream in streams:
+        if not _IDENTIFIER.fullmatch(stream.name):
+            raise QueryError(
+                f"'{stream.name}' cannot be the name of a stream",
+                hint="use letters, digits and underscores, and start with no digit",
+                error_class="INVALID_STREAM_NAME",
+            )
+        if stream.name.lower() in seen:
+            raise QueryError(
+                f"two streams are named '{stream.name}'",
+                hint="names are compared without case, as in Spark: rename one",
+                error_class="DUPLICATE_STREAM",
+            )
+        seen.add(stream.name.lower())
+        _check_stream(stream)
+
+
+def _check_stream(stream: Stream) -> None:
+    if stream.delay_us < 0:
+        raise QueryError(
+            f"stream '{stream.name}' has a negative delay",
+            hint="the delay says how late its rows may be: '0 seconds' or more",
+            error_class="INVALID_DELAY",
+        )
+    if not stream.schema.names:
+        raise QueryError(f"stream '{stream.name}' has no columns", error_class="EMPTY_SCHEMA")
+    lower = [name.lower() for name in stream.schema.names]
+    for name in stream.schema.names:
+        if lower.count(name.lower()) > 1:
+            raise QueryError(
+                f"stream '{stream.name}' has two columns named '{name}'",
+                hint="names are compared without case, as in Spark: rename one with withColumnRenamed",
+                error_class="DUPLICATE_COLUMN",
+            )
+
+
+def _refuse_collations(streams: Sequence[Stream], residuals: Sequence[Expression]) -> None:
+    for column in (column for residual in residuals for column in columns_of(residual)):
+        if (collation := collation_of(field_of_column(streams, column))) is not None:
+            raise QueryError(
+                f"column {column.stream}.{column.name} has collation {collation}",
+                hint="between streams only strings with COLLATE UTF8_BINARY are compared",
+                error_class="UNSUPPORTED_KEY_TYPE",
+            )

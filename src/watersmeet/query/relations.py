@@ -1,0 +1,64 @@
+"""The nouns of a join query: the streams it reads, the key they share, what is filtered and what comes out.
+
+All frozen values that refer to streams and columns by name, spelled as the streams declare them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from watersmeet.query.expressions import Column
+
+ColumnRef = Column
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """An input. Rows more than `delay_us` behind the newest event time of their stream may be late."""
+
+    name: str
+    schema: pa.Schema
+    event_time: str | None = None
+    delay_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Equality:
+    """`left = right` between two plain columns."""
+
+    left: Column
+    right: Column
+
+
+@dataclass(frozen=True, slots=True)
+class KeyComponent:
+    """One part of the join key: the equal column of each stream, in stream order, and the type all are cast to."""
+
+    columns: tuple[str, ...]
+    type: pa.DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """A predicate over one stream: Spark SQL text over the stream's bare, backticked columns, for Spark to evaluate."""
+
+    stream: str
+    sql: str
+
+
+@dataclass(frozen=True, slots=True)
+class SelectItem:
+    """A result column: either a plain column (`sql` is None), or Spark SQL in which every column stands under its
+    `internal_name`, in backticks (`column` is None)."""
+
+    name: str
+    column: ColumnRef | None
+    sql: str | None
+    refs: tuple[ColumnRef, ...]
+
+
+def internal_name(ref: ColumnRef) -> str:
+    """The name of a column among joined rows."""
+    return f"{ref.stream}_{ref.name}"

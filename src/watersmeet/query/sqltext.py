@@ -1,0 +1,210 @@
+"""Spark SQL text, read but never rewritten: the parser finds the columns, and only their names are replaced.
+
+sqlglot tells what a text means; the text that goes on to Spark is the user's own, with every column reference put
+as a bare backticked name. So Spark evaluates what was typed, not what another SQL generator made of it.
+
+    parse_condition("a.x = b.x AND lower(a.City) = 'oslo' AND a.p < b.p")
+        equalities   a.x = b.x
+        filters      a: lower(`city`) = 'oslo'        left to Spark, at the source
+        residuals    a.p < b.p                        evaluated by the engine
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import ParseError, SqlglotError
+from sqlglot.tokens import TokenType
+
+from watersmeet.errors import QueryError
+from watersmeet.query.coercion import check_predicate
+from watersmeet.query.expressions import Column, Expression, quote
+from watersmeet.query.functions import refuse_unfit_functions
+from watersmeet.query.names import Reference, resolve, type_of_column
+from watersmeet.query.relations import Equality, Filter, Stream
+from watersmeet.query.residual import to_expression
+
+_QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A join condition, taken apart. An equality of two columns of one stream is a filter *and* an equality: it is
+    Spark's to check, and it can connect the others."""
+
+    equalities: tuple[Equality, ...]
+    filters: tuple[Filter, ...]
+    residuals: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SqlText:
+    """A parsed text and its columns: sqlglot's node, where the name starts and ends, and what it refers to."""
+
+    text: str
+    tree: Any
+    columns: tuple[tuple[Any, int, int, Reference], ...]
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        return tuple(sorted({reference.column.stream for *_, reference in self.columns}))
+
+    def reference(self, node: Any) -> Reference:
+        return next(reference for known, _, _, reference in self.columns if known is node)
+
+    def with_names(self, name: Callable[[Column], str]) -> str:
+        """The text with each column, its stream included, replaced by a backticked name. Fields stay as they are."""
+        text = self.text
+        for start, end, reference in sorted({(s, e, r) for _, s, e, r in self.columns}, key=lambda c: -c[0]):
+            text = text[:start] + quote(name(reference.column)) + text[end:]
+        return text
+
+
+def parse_condition(text: str, streams: Sequence[Stream]) -> Condition:
+    """Split a condition on AND and sort the conjuncts; QueryError names the one that cannot be used."""
+    parse(text, into=exp.Condition)
+    equalities: list[Equality] = []
+    filters: list[Filter] = []
+    residuals: list[Expression] = []
+    for conjunct in split_conjuncts(text):
+        sql = read(conjunct, parse(conjunct, into=exp.Condition), streams)
+        equality = _plain_equality(sql)
+        match sql.streams:
+            case []:
+                raise QueryError(
+                    f"condition '{conjunct}' refers to no stream",
+                    hint="leave it out, or name a column as stream.column",
+                    error_class="CONSTANT_CONDITION",
+                )
+            case [stream]:
+                filters.append(Filter(stream, sql.with_names(lambda column: column.name)))
+            case _ if equality is None:
+                residuals.append(_residual(sql, streams))
+        if equality is not None:
+            equalities.append(equality)
+    return Condition(tuple(equalities), tuple(filters), tuple(residuals))
+
+
+def parse(text: str, *, into: Any = None) -> Any:
+    """sqlglot's tree for one expression; QueryError with a caret under the mistake."""
+    try:
+        tokens = sqlglot.tokenize(text, dialect="spark")
+        if not tokens:
+            raise _syntax_error(text, "it is empty", 0)
+        for token in tokens:
+            if token.token_type == TokenType.SEMICOLON:
+                raise _syntax_error(text, "unexpected ';'", token.start)
+        refuse_unfit_functions(tokens)
+        tree = sqlglot.parse_one(text, dialect="spark", **({} if into is None else {"into": into}))
+    except ParseError as error:
+        raise _from_parser(text, error) from None
+    except SqlglotError:
+        raise _syntax_error(text, "a quote is not closed", _open_quote(text)) from None
+    _refuse_unfit_nodes(text, tree)
+    return tree
+
+
+def read(text: str, tree: Any, streams: Sequence[Stream]) -> SqlText:
+    """Resolve every column of a parsed text."""
+    columns = []
+    for node in tree.find_all(exp.Column):
+        parts = node.parts
+        reference = resolve(streams, [part.name for part in parts])
+        columns.append((node, parts[0].meta["start"], parts[reference.parts - 1].meta["end"] + 1, reference))
+    return SqlText(text, tree, tuple(columns))
+
+
+def split_conjuncts(text: str) -> list[str]:
+    """The texts between the ANDs of the top level, parentheses around the whole removed."""
+    tokens = sqlglot.tokenize(text, dialect="spark")
+    return [text[part[0].start : part[-1].end + 1] for part in _split(tokens)]
+
+
+def _split(tokens: Sequence[Any]) -> list[Sequence[Any]]:
+    depth, betweens, start = 0, 0, 0
+    parts: list[Sequence[Any]] = []
+    wrapped = tokens[0].token_type == TokenType.L_PAREN
+    for index, token in enumerate(tokens):
+        if index and tokens[index - 1].token_type == TokenType.DOT:
+            continue  # a field may be called `end`
+        match token.token_type:
+            case TokenType.L_PAREN | TokenType.L_BRACKET | TokenType.CASE:
+                depth += 1
+            case TokenType.R_PAREN | TokenType.R_BRACKET:
+                depth -= 1
+                wrapped = wrapped and (depth > 0 or index == len(tokens) - 1)
+            case TokenType.END if depth:
+                depth -= 1
+            case TokenType.OR if depth == 0:
+                return [tokens]
+            case TokenType.BETWEEN if depth == 0:
+                betweens += 1
+            case TokenType.AND if depth == 0 and betweens:
+                betweens -= 1
+            case TokenType.AND if depth == 0:
+                parts.append(tokens[start:index])
+                start = index + 1
+    if wrapped:
+        return _split(tokens[1:-1])
+    if not parts:
+        return [tokens]
+    return [conjunct for part in (*parts, tokens[start:]) for conjunct in _split(part)]
+
+
+def _plain_equality(sql: SqlText) -> Equality | None:
+    tree = sql.tree
+    if not (isinstance(tree, exp.EQ) and all(isinstance(side, exp.Column) for side in (tree.left, tree.right))):
+        return None
+    left, right = sql.reference(tree.left), sql.reference(tree.right)
+    return None if left.fields or right.fields else Equality(left.column, right.column)
+
+
+def _residual(sql: SqlText, streams: Sequence[Stream]) -> Expression:
+    expr = to_expression(sql.tree, sql.reference, lambda column: type_of_column(streams, column))
+    check_predicate(expr, lambda column: type_of_column(streams, column))
+    return expr
+
+
+def _refuse_unfit_nodes(text: str, tree: Any) -> None:
+    refused = (
+        ((exp.Select, exp.Subquery, exp.SetOperation), "a subquery", "join its rows as a stream of their own"),
+        ((exp.Placeholder, exp.Parameter), "a parameter", "write its value into the text"),
+    )
+    for kinds, name, hint in refused:
+        if tree.find(*kinds) is not None:
+            raise QueryError(f"{name} cannot be used in a join: '{text}'", hint=hint, error_class="UNSUPPORTED_SYNTAX")
+
+
+def _from_parser(text: str, error: ParseError) -> QueryError:
+    if not error.errors:
+        return _syntax_error(text, "it cannot be read", 0)
+    first = error.errors[0]
+    description, word = str(first["description"]), str(first["highlight"])
+    lines = text.split("\n")
+    position = sum(len(line) + 1 for line in lines[: first["line"] - 1]) + first["col"] - len(word)
+    if position + len(word) >= len(text.rstrip()) and "missing" in description:
+        return _syntax_error(text, "it ends too early", len(text.rstrip()))
+    if description.startswith("Expecting"):
+        return _syntax_error(text, description.lower(), position + len(word))
+    return _syntax_error(text, f"unexpected '{word}'", position)
+
+
+def _open_quote(text: str) -> int:
+    blanked = _QUOTED.sub(lambda quoted: " " * len(quoted[0]), text)
+    return next((index for index, char in enumerate(blanked) if char in "'\"`"), len(text))
+
+
+def _syntax_error(text: str, reason: str, position: int) -> QueryError:
+    before = text[:position]
+    number, column = before.count("\n"), position - (before.rfind("\n") + 1)
+    line = text.split("\n")[number]
+    return QueryError(
+        f"cannot read '{' '.join(text.split())}': {reason} (line {number + 1}, column {column + 1})\n"
+        f"  {line}\n  {' ' * column}^",
+        error_class="SYNTAX_ERROR",
+    )

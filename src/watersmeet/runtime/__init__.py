@@ -1,0 +1,1 @@
+"""Running queries: `spark` is the product, `inprocess` drives the same engine without Spark."""

@@ -1,0 +1,128 @@
+"""An epoch seen from the driver, without IO: what each slot is told, and what its reports make of the manifest.
+
+Both runners use these functions, so the rules for watermarks and commits exist once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from watersmeet.engine.fold import SlotReport, SlotTask
+from watersmeet.plan.mjoin import MJoinPlan
+from watersmeet.plan.partitioning import group_ranges
+from watersmeet.state.manifest import Manifest
+
+GAUGES = ("memory_bytes", "state_bytes", "state_rows")
+"""Counts that describe the moment; all others add up over the life of the query."""
+
+
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """What a batch brought, per stream and before any filter: rows, and the latest event time."""
+
+    rows: tuple[int, ...]
+    times_max_us: tuple[int | None, ...]
+
+
+def slot_tasks(manifest: Manifest) -> list[SlotTask]:
+    """The tasks of the epoch after `manifest`, one per slot; the attempt fills in its own name."""
+    tasks = []
+    for slot, extents in enumerate(manifest.extents):
+        ranges = group_ranges(manifest.assignment, slot)
+        tasks.append(
+            SlotTask(
+                epoch=manifest.epoch + 1,
+                slot=slot,
+                attempt="",
+                watermark_us=manifest.watermark_us,
+                extents=extents,
+                segments=manifest.segments,
+                group_low=ranges[0][0] if ranges else 0,
+                group_high=ranges[-1][1] if ranges else 0,
+            )
+        )
+    return tasks
+
+
+def named(task: SlotTask, attempt: str) -> SlotTask:
+    return replace(task, attempt=attempt)
+
+
+def one_report_per_slot(reports: Sequence[SlotReport], slots: int) -> list[SlotReport]:
+    """Accept one report of each slot: a task that ran twice says the same twice, under other file names."""
+    accepted: dict[int, SlotReport] = {}
+    for report in reports:
+        accepted.setdefault(report.slot, report)
+    missing = [slot for slot in range(slots) if slot not in accepted]
+    if missing:
+        raise RuntimeError(f"slots {missing} sent no report")
+    return [accepted[slot] for slot in range(slots)]
+
+
+def commit(
+    plan: MJoinPlan,
+    before: Manifest,
+    reports: Sequence[SlotReport],
+    intake: Intake,
+    *,
+    batch: int | None,
+    now_ms: int,
+    idle_timeout_ms: int | None = None,
+) -> Manifest:
+    """The manifest after an epoch."""
+    times = tuple(_later(a, b) for a, b in zip(before.times_max_us, intake.times_max_us, strict=True))
+    seen = tuple(now_ms if rows else last for rows, last in zip(intake.rows, before.last_seen_ms, strict=True))
+    idle = [idle_timeout_ms is not None and last > 0 and now_ms - last > idle_timeout_ms for last in seen]
+    segments = {**before.segments, **{ref.name: ref for report in reports for ref in report.segments}}
+    used = {extent.segment for report in reports for extent in report.extents}
+    return Manifest(
+        epoch=before.epoch + 1,
+        batch=batch,
+        watermark_us=_watermark(plan, before.watermark_us, times, idle),
+        times_max_us=times,
+        last_seen_ms=seen,
+        assignment=before.assignment,
+        segments={name: ref for name, ref in segments.items() if name in used},
+        extents=tuple(report.extents for report in reports),
+        totals=_totals(before.totals, reports),
+    )
+
+
+def counts_of(reports: Sequence[SlotReport]) -> dict[str, int]:
+    """The counts of all slots together."""
+    total: Counter[str] = Counter()
+    for report in reports:
+        total.update(report.counts)
+    return dict(total)
+
+
+def _totals(before: Mapping[str, int], reports: Sequence[SlotReport]) -> dict[str, int]:
+    counts = counts_of(reports)
+    gauges = {name: value for name, value in counts.items() if name.split(".")[0] in GAUGES}
+    kept = {name: value for name, value in before.items() if name.split(".")[0] not in GAUGES}
+    sums = Counter(kept)
+    sums.update({name: value for name, value in counts.items() if name not in gauges})
+    return {**sums, **gauges}
+
+
+def _watermark(
+    plan: MJoinPlan, before: int | None, times_max_us: Sequence[int | None], idle: Sequence[bool]
+) -> int | None:
+    """The least, over streams that are not idle, of the latest event time minus the delay; it never falls.
+
+    A stream that has not been seen holds it back, unless it is idle.
+    """
+    if not plan.windowed:
+        return None
+    active = [i for i, is_idle in enumerate(idle) if not is_idle]
+    latest = [times_max_us[i] for i in active]
+    if not active or any(t is None for t in latest):
+        return before
+    reached = min(t - plan.delays_us[i] for i, t in zip(active, latest, strict=True) if t is not None)
+    return reached if before is None else max(before, reached)
+
+
+def _later(a: int | None, b: int | None) -> int | None:
+    return b if a is None else a if b is None else max(a, b)

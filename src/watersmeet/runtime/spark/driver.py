@@ -1,0 +1,176 @@
+"""The driver's part of every epoch: run the job, commit, hand the results to the sink, acknowledge (DESIGN 1).
+
+    foreachBatch(batch, id)
+      id is that of the last manifest?  acknowledged: nothing to do.  not: run the epoch again *for the sink only*
+      otherwise                         run the epoch on the last manifest, commit, send, acknowledge, discard
+
+A Python foreachBatch may still be running after `stop()` (SPARK-39218), so every batch passes a gate that `close`
+shuts, and the exclusive creation of the manifest fences whoever comes too late.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+
+from watersmeet.errors import CheckpointError, WatersmeetError, error_from_worker
+from watersmeet.failpoints import failpoint
+from watersmeet.observe.progress import EpochProgress
+from watersmeet.plan.mjoin import MJoinPlan
+from watersmeet.query.logical import JoinQuery
+from watersmeet.runtime.epoch import commit, counts_of
+from watersmeet.runtime.spark.job import EpochJob, Folders
+from watersmeet.runtime.spark.sinks import Sink
+from watersmeet.state.checkpoint import Checkpoint
+from watersmeet.state.manifest import Manifest, before_first_epoch, reassign
+
+
+class Stopped(Exception):
+    """The query was stopped while this batch waited or ran."""
+
+
+class EpochDriver:
+    """Runs the epochs of one query on an acquired checkpoint."""
+
+    def __init__(
+        self,
+        query: JoinQuery,
+        plan: MJoinPlan,
+        checkpoint: Checkpoint,
+        folders: Folders,
+        sink: Sink,
+        *,
+        slots: int,
+        idle_timeout_ms: int | None,
+        on_progress: Callable[[EpochProgress], None],
+    ) -> None:
+        self.query, self.plan, self.checkpoint, self.folders, self.sink = query, plan, checkpoint, folders, sink
+        self.slots, self.idle_timeout_ms, self.on_progress = slots, idle_timeout_ms, on_progress
+        self.failure: WatersmeetError | None = None
+        self._gate = threading.Lock()
+        self._closed = False
+        self._committed = checkpoint.latest()
+        self._before = self._recover()
+
+    def run_batch(self, batch: DataFrame, batch_id: int) -> None:
+        """The foreachBatch function."""
+        with self._gate:
+            self._require_open()
+            try:
+                self._run_batch(batch, batch_id)
+            except WatersmeetError as error:
+                self.failure = error
+                raise
+            except PySparkException as error:
+                self.failure = error_from_worker(str(error))
+                if self.failure is None:
+                    raise
+                raise self.failure from error
+
+    def refuse_further_batches(self) -> None:
+        """Let no batch start, and the running one end before its next irrevocable step."""
+        self._closed = True
+
+    def close(self) -> None:
+        """Wait for the running batch, and give up the checkpoint."""
+        self._closed = True
+        with self._gate:
+            self.checkpoint.release()
+
+    def _recover(self) -> Manifest | None:
+        """The manifest before an unacknowledged one; leftovers of failed attempts are removed."""
+        last = self._committed
+        before = None
+        if last is not None and not self.checkpoint.is_acknowledged(last.epoch) and last.epoch > 0:
+            before = self.checkpoint.read(last.epoch - 1)
+        self.checkpoint.sweep(last, before)
+        return before
+
+    def _run_batch(self, batch: DataFrame, batch_id: int) -> None:
+        last = self._committed
+        if last is not None and last.batch is not None and batch_id <= last.batch:
+            if batch_id < last.batch:
+                raise CheckpointError(
+                    f"Spark starts at batch {batch_id}, but the state has seen batch {last.batch}",
+                    hint="the folder 'spark' of the checkpoint was removed or replaced: restore it",
+                )
+            if not self.checkpoint.is_acknowledged(last.epoch):
+                self._send_again(batch, last)
+            return
+        if last is not None and not self.checkpoint.is_acknowledged(last.epoch):
+            raise CheckpointError(
+                f"Spark goes on to batch {batch_id}, but the results of epoch {last.epoch} never reached the sink",
+                hint="the folder 'spark' of the checkpoint does not belong to this state",
+            )
+        self._advance(batch, batch_id, last)
+
+    def _advance(self, batch: DataFrame, batch_id: int, last: Manifest | None) -> None:
+        started = time.monotonic()
+        before = reassign(last or self._nothing(), self.slots)
+        job = EpochJob(self.query, self.plan, before, batch, self.folders)
+        try:
+            reports = job.reports()
+            failpoint("after-job")
+            joined = time.monotonic()
+            now_ms = time.time_ns() // 1_000_000
+            intake = job.intake()
+            after = commit(
+                self.plan, before, reports, intake, batch=batch_id, now_ms=now_ms, idle_timeout_ms=self.idle_timeout_ms
+            )
+            self._require_open()
+            self.checkpoint.commit(after)
+            self._committed, self._before = after, last
+            committed = time.monotonic()
+            self._send(job, after)
+        finally:
+            job.close()
+        sent = time.monotonic()
+        self.checkpoint.discard_before(after, last)
+        self._before = None
+        self.on_progress(
+            EpochProgress(
+                epoch=after.epoch,
+                batch=batch_id,
+                slots=before.slots,
+                rows=dict(zip((s.name for s in self.query.streams), intake.rows, strict=True)),
+                counts=counts_of(reports),
+                slot_counts=tuple(dict(report.counts) for report in reports),
+                totals=dict(after.totals),
+                watermark_us=after.watermark_us,
+                times_max_us=after.times_max_us,
+                segments=len(after.segments),
+                join_ms=round((joined - started) * 1000),
+                commit_ms=round((committed - joined) * 1000),
+                sink_ms=round((sent - committed) * 1000),
+            )
+        )
+
+    def _send_again(self, batch: DataFrame, last: Manifest) -> None:
+        """Compute the results of a committed epoch once more; its state stays as it was committed."""
+        before = reassign(self._before or self._nothing(), self.slots)
+        job = EpochJob(self.query, self.plan, before, batch, self.folders)
+        try:
+            job.reports()
+            self._send(job, last)
+        finally:
+            job.close()
+        self.checkpoint.sweep(last)
+        self._before = None
+
+    def _send(self, job: EpochJob, manifest: Manifest) -> None:
+        self._require_open()
+        failpoint("before-sink")
+        self.sink.write(job.results(), manifest.epoch)
+        failpoint("after-sink")
+        self.checkpoint.acknowledge(manifest.epoch)
+
+    def _nothing(self) -> Manifest:
+        return before_first_epoch(len(self.query.streams), self.plan.partitions, self.slots)
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise Stopped()

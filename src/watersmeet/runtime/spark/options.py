@@ -1,0 +1,76 @@
+"""The options of a join: case-insensitive strings, with session defaults under `spark.watersmeet.`."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from watersmeet.errors import OptionError
+from watersmeet.plan.partitioning import DEFAULT_PARTITIONS, PARTITIONS_MAX
+from watersmeet.runtime.spark.memory import DEFAULT_LOCATION
+from watersmeet.units import parse_bytes, parse_duration_us
+
+PREFIX = "spark.watersmeet."
+KNOWN = {
+    "slots": "workers of the join; default: the cores Spark offers",
+    "partitions": f"partition groups, fixed for the life of a checkpoint; default {DEFAULT_PARTITIONS}",
+    "memoryBudget": "bytes of state in memory per slot, such as 512m; default: half of what is free / slots",
+    "memoryLocation": f"a tmpfs for state in memory; default {DEFAULT_LOCATION}",
+    "idleTimeout": "a stream silent for longer no longer holds the watermark back; default: off",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class JoinOptions:
+    """Options after parsing."""
+
+    slots: int
+    partitions: int
+    memory_budget_bytes: int | None
+    memory_location: str
+    idle_timeout_ms: int | None
+
+
+def option_name(name: str) -> str:
+    """The option's own spelling; an unknown one is refused with the nearest."""
+    by_lower = {known.lower(): known for known in KNOWN}
+    if name.lower() in by_lower:
+        return by_lower[name.lower()]
+    near = difflib.get_close_matches(name.lower(), by_lower, n=1)
+    hint = f"did you mean '{by_lower[near[0]]}'?" if near else f"known options: {', '.join(KNOWN)}"
+    raise OptionError(f"unknown option '{name}'", hint=hint, error_class="UNKNOWN_OPTION")
+
+
+def option_text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def resolve(spark: SparkSession, given: Mapping[str, str]) -> JoinOptions:
+    """Options as given, else from the session, else the defaults."""
+    text = {name: spark.conf.get(PREFIX + name, None) for name in KNOWN}
+    text |= given
+    slots = text["slots"]
+    partitions = _whole("partitions", text["partitions"] or str(DEFAULT_PARTITIONS), PARTITIONS_MAX)
+    count = spark.sparkContext.defaultParallelism if slots is None else _whole("slots", slots, partitions)
+    budget, idle = text["memoryBudget"], text["idleTimeout"]
+    return JoinOptions(
+        slots=min(count, partitions),
+        partitions=partitions,
+        memory_budget_bytes=None if budget is None else parse_bytes(budget),
+        memory_location=text["memoryLocation"] or DEFAULT_LOCATION,
+        idle_timeout_ms=None if idle is None else parse_duration_us(idle) // 1000,
+    )
+
+
+def _whole(name: str, text: str, largest: int) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if not 1 <= value <= largest:
+        raise OptionError(f"option {name} must be a whole number from 1 to {largest}, not '{text}'")
+    return value

@@ -1,0 +1,134 @@
+"""The handle of a running join, with the surface of Spark's `StreamingQuery`.
+
+It wraps the Structured Streaming query that runs underneath; what that one calls progress is extended by ours. When the
+query ends, in whatever way, the checkpoint is released and the memory tier removed before `awaitTermination` returns.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from collections import deque
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from pyspark.sql.streaming.query import StreamingQuery
+
+from watersmeet.observe.explain import explain_text
+from watersmeet.observe.progress import EpochProgress, ProgressDict, merged_progress
+from watersmeet.plan.mjoin import MJoinPlan
+from watersmeet.query.logical import JoinQuery
+
+if TYPE_CHECKING:
+    from watersmeet.runtime.spark.driver import EpochDriver
+
+PROGRESS_KEPT = 100
+
+
+class JoinQueryHandle:
+    """A stream join that was started."""
+
+    def __init__(self, query: JoinQuery, plan: MJoinPlan, slots: int, sink: str, memory: Path | None) -> None:
+        self._query, self._plan, self._slots, self._sink, self._memory = query, plan, slots, sink, memory
+        self._epochs: deque[EpochProgress] = deque(maxlen=PROGRESS_KEPT)
+        self._inner: StreamingQuery
+        self._driver: EpochDriver
+        self._watcher: IO[bytes] | None = None
+        self._stopped = False
+        self._ended = threading.Event()
+
+    def attach(self, inner: StreamingQuery, driver: EpochDriver, watcher: IO[bytes] | None) -> JoinQueryHandle:
+        """Take charge of the started query."""
+        self._inner, self._driver, self._watcher = inner, driver, watcher
+        threading.Thread(target=self._watch, name=f"watersmeet-{inner.runId}", daemon=True).start()
+        return self
+
+    @property
+    def id(self) -> str:
+        """Stays the same over restarts from one checkpoint."""
+        return self._inner.id
+
+    @property
+    def runId(self) -> str:
+        return self._inner.runId
+
+    @property
+    def name(self) -> str | None:
+        return self._inner.name
+
+    @property
+    def isActive(self) -> bool:
+        return self._inner.isActive
+
+    @property
+    def status(self) -> dict[str, Any]:
+        return self._inner.status
+
+    @property
+    def lastProgress(self) -> ProgressDict | None:
+        found = self._inner.lastProgress
+        return None if found is None else self._merged(found)
+
+    @property
+    def recentProgress(self) -> list[ProgressDict]:
+        return [self._merged(found) for found in self._inner.recentProgress]
+
+    @property
+    def epochs(self) -> list[EpochProgress]:
+        """Progress of the last epochs as values, oldest first."""
+        return list(self._epochs)
+
+    def awaitTermination(self, timeout: float | None = None) -> bool | None:
+        """Wait for the end; raises what ended it. With a timeout, whether the query has ended by then."""
+        ended = self._ended.wait(timeout)
+        if ended and (error := self.exception()) is not None:
+            raise error
+        return None if timeout is None else ended
+
+    def processAllAvailable(self) -> None:
+        """Wait until all data that has arrived so far is processed and in the sink."""
+        try:
+            self._inner.processAllAvailable()
+        except Exception as error:
+            raise self._driver.failure or error from None
+
+    def stop(self) -> None:
+        """Stop the query; an epoch in progress is abandoned, and repeated after a restart."""
+        self._stopped = True
+        self._driver.refuse_further_batches()
+        self._inner.stop()
+        self._ended.wait()
+
+    def exception(self) -> Exception | None:
+        """What ended the query, if it failed."""
+        if self._driver.failure is not None:
+            return self._driver.failure
+        return None if self._stopped else self._inner.exception()
+
+    def explain(self, extended: bool = False) -> None:
+        """Print the query and its plan; extended: also Spark's plan of the last batch."""
+        print(explain_text(self._query, self._plan, self._slots, self._epochs[-1] if self._epochs else None))
+        if extended:
+            self._inner.explain(True)
+
+    def note(self, progress: EpochProgress) -> None:
+        self._epochs.append(progress)
+
+    def _merged(self, found: Any) -> ProgressDict:
+        value = json.loads(found.json)
+        epoch = next((e for e in reversed(self._epochs) if e.batch == value["batchId"]), None)
+        return merged_progress(value, epoch, self._sink)
+
+    def _watch(self) -> None:
+        try:
+            self._inner.awaitTermination()
+        except Exception:  # kept by the inner query and the driver; exception() gives it
+            pass
+        finally:
+            self._driver.close()
+            if self._memory is not None:
+                shutil.rmtree(self._memory, ignore_errors=True)
+            if self._watcher is not None:
+                self._watcher.close()
+            self._ended.set()

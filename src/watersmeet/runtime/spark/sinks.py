@@ -1,0 +1,154 @@
+"""Where results go. A sink is told the epoch, and being told twice is normal after a crash.
+
+| sink                            | told an epoch twice                                                                |
+|---------------------------------|------------------------------------------------------------------------------------|
+| parquet, orc, json, csv, text   | skips the second: Spark's own file sink log (`_spark_metadata`), which also keeps  |
+|                                 | readers through Spark from ever seeing half an epoch                               |
+| `toTable`                       | the same, on the table's folder                                                    |
+| foreachBatch                    | calls the function again with the same epoch: the function must be idempotent      |
+| memory                          | skips the second                                                                   |
+| console                         | prints it again                                                                    |
+| any other batch format of Spark | appends again (at least once)                                                      |
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from watersmeet.errors import SinkError
+
+FILE_FORMATS = {
+    "parquet": "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat",
+    "orc": "org.apache.spark.sql.execution.datasources.orc.OrcFileFormat",
+    "json": "org.apache.spark.sql.execution.datasources.json.JsonFileFormat",
+    "csv": "org.apache.spark.sql.execution.datasources.csv.CSVFileFormat",
+    "text": "org.apache.spark.sql.execution.datasources.text.TextFileFormat",
+}
+LOG_FOLDER = "_spark_metadata"
+
+
+class Sink(Protocol):
+    """Takes the results of an epoch; returns when they are there to stay."""
+
+    @property
+    def description(self) -> str: ...
+
+    def write(self, results: DataFrame, epoch: int) -> None: ...
+
+
+def _jvm_class(spark: SparkSession, name: str) -> Any:
+    target: Any = spark._jvm
+    for part in name.split("."):
+        target = getattr(target, part)
+    return target
+
+
+@dataclass(frozen=True, slots=True)
+class FileSink:
+    """Files of one format below a folder, through Spark's `FileStreamSink` and its log."""
+
+    path: str
+    format: str
+    options: Mapping[str, str]
+    partition_by: Sequence[str] = ()
+
+    @property
+    def description(self) -> str:
+        return f"FileSink[{self.format}:{self.path}]"
+
+    def require_fresh(self, spark: SparkSession) -> None:
+        """A new query must not write where another one has: its first epochs would be taken for known ones."""
+        log = _jvm_class(spark, "org.apache.hadoop.fs.Path")(self.path, LOG_FOLDER)
+        if log.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()).exists(log):
+            raise SinkError(
+                f"{self.path} holds the output of another query ({LOG_FOLDER} exists)",
+                hint="choose an empty path, or continue that query with its checkpointLocation",
+            )
+
+    def write(self, results: DataFrame, epoch: int) -> None:
+        spark = results.sparkSession
+        assert spark._jvm is not None
+        convert = spark._jvm.PythonUtils
+        sink = _jvm_class(spark, "org.apache.spark.sql.execution.streaming.sinks.FileStreamSink")(
+            spark._jsparkSession,
+            self.path,
+            _jvm_class(spark, FILE_FORMATS[self.format])(),
+            convert.toSeq(list(self.partition_by)),
+            convert.toScalaMap(dict(self.options)),
+        )
+        sink.addBatch(epoch, results._jdf)
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionSink:
+    """The user's function, called with (DataFrame, epoch)."""
+
+    function: Callable[[DataFrame, int], None]
+    description: str = "ForeachBatchSink"
+
+    def write(self, results: DataFrame, epoch: int) -> None:
+        self.function(results, epoch)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleSink:
+    """The first rows of every epoch, on the driver's standard output."""
+
+    rows: int
+    truncate: bool
+    description: str = "ConsoleSink"
+
+    def write(self, results: DataFrame, epoch: int) -> None:
+        line = "-" * 43
+        print(f"{line}\nEpoch: {epoch}\n{line}", flush=True)
+        results.show(self.rows, self.truncate)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSink:
+    """Any other batch format, appended to."""
+
+    format: str
+    options: Mapping[str, str]
+    partition_by: Sequence[str] = ()
+
+    @property
+    def description(self) -> str:
+        return f"BatchSink[{self.format}]"
+
+    def write(self, results: DataFrame, epoch: int) -> None:
+        writer = results.write.format(self.format).options(**self.options).mode("append")
+        if self.partition_by:
+            writer = writer.partitionBy(*self.partition_by)
+        writer.save()
+
+
+class MemorySink:
+    """Results in the driver's memory, as a temporary view under the query's name; for looking and for tests."""
+
+    def __init__(self, spark: SparkSession, name: str, schema: StructType) -> None:
+        self.description = f"MemorySink[{name}]"
+        self._sink = _jvm_class(spark, "org.apache.spark.sql.execution.streaming.sources.MemorySink")()
+        plan = _jvm_class(spark, "org.apache.spark.sql.execution.streaming.sources.MemoryPlan")
+        jschema = spark._jsparkSession.parseDataType(schema.json())
+        attributes = _jvm_class(spark, "org.apache.spark.sql.catalyst.types.DataTypeUtils").toAttributes(jschema)
+        dataset = _jvm_class(spark, "org.apache.spark.sql.classic.Dataset")
+        dataset.ofRows(spark._jsparkSession, plan(self._sink, attributes)).createOrReplaceTempView(name)
+
+    def write(self, results: DataFrame, epoch: int) -> None:
+        self._sink.write(epoch, False, results._jdf.collect())
+
+
+def file_options(options: Mapping[str, str]) -> dict[str, str]:
+    """The options a file sink passes on to Spark."""
+    return {name: value for name, value in options.items() if name.lower() != "checkpointlocation"}
+
+
+def absolute(path: str) -> str:
+    return path if ":" in path.split("/", 1)[0] else os.path.abspath(path)

@@ -1,0 +1,157 @@
+"""`StreamJoin`: the builder that users type, in the manner of `DataStreamReader` and `DataStreamWriter`.
+
+Every call checks what it can at once; the rest is checked by `writeStream...start()`, before anything runs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import DataType, StringType
+
+from watersmeet.errors import QueryError
+from watersmeet.observe.explain import explain_text
+from watersmeet.plan.mjoin import plan_mjoin
+from watersmeet.query.logical import JoinQuery, Stream, build_query
+from watersmeet.query.types import COLLATION
+from watersmeet.runtime.spark.options import JoinOptions, option_name, option_text, resolve
+from watersmeet.runtime.spark.writer import JoinStreamWriter
+from watersmeet.units import parse_duration_us
+
+
+class StreamJoin:
+    """A multi-way join of streaming DataFrames.
+
+    >>> query = (
+    ...     StreamJoin(spark)
+    ...     .stream("orders", orders, eventTime="ts", delay="5 seconds")
+    ...     .stream("payments", payments, eventTime="ts", delay="5 seconds")
+    ...     .where("orders.id = payments.order_id")
+    ...     .within("10 minutes")
+    ...     .writeStream.format("parquet").option("path", out).option("checkpointLocation", checkpoint)
+    ...     .start()
+    ... )
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        if type(spark).__module__.startswith("pyspark.sql.connect"):
+            raise QueryError(
+                "Spark Connect sessions are not supported: the join runs in the driver's own process",
+                hint="create the session with a master, such as SparkSession.builder.master('local[*]')",
+                error_class="SPARK_CONNECT",
+            )
+        self._spark = spark
+        self._streams: list[Stream] = []
+        self._frames: dict[str, DataFrame] = {}
+        self._where: list[str] = []
+        self._within: str | None = None
+        self._windows: dict[str, str] = {}
+        self._select: list[str] = []
+        self._options: dict[str, str] = {}
+
+    def stream(
+        self,
+        name: str,
+        df: DataFrame,
+        *,
+        eventTime: str | None = None,
+        delay: str = "0 seconds",
+        window: str | None = None,
+    ) -> StreamJoin:
+        """Add an input: any streaming DataFrame. `delay` says how late its rows may be; `window` bounds how long a row
+        of this stream can wait for others, where streams differ (otherwise use `within`)."""
+        if not isinstance(df, DataFrame):
+            raise QueryError(
+                f"stream '{name}' must be a DataFrame, not {type(df).__name__}", error_class="NOT_A_DATAFRAME"
+            )
+        if not df.isStreaming:
+            raise QueryError(
+                f"stream '{name}' is a batch DataFrame",
+                hint="read it with spark.readStream, or join it to a stream with DataFrame.join before",
+                error_class="NOT_STREAMING",
+            )
+        delay_us = parse_duration_us(delay, allow_zero=True)
+        self._streams.append(Stream(name, _arrow_schema(name, df), eventTime, delay_us))
+        self._frames[name] = df
+        if window is not None:
+            self._windows[name] = window
+        return self
+
+    def where(self, condition: str) -> StreamJoin:
+        """Add a condition, as SQL text; several are joined by AND."""
+        self._where.append(condition)
+        return self
+
+    filter = where
+
+    def within(self, window: str) -> StreamJoin:
+        """Join rows whose event times differ by less than this, pair by pair."""
+        self._within = window
+        return self
+
+    def select(self, *columns: str) -> StreamJoin:
+        """The result columns: `stream.column`, `stream.*`, or SQL expressions with an alias. Default: all."""
+        self._select.extend(columns)
+        return self
+
+    def option(self, name: str, value: Any) -> StreamJoin:
+        """Set an option of the join (names are case-insensitive)."""
+        self._options[option_name(name)] = option_text(value)
+        return self
+
+    def options(self, **options: Any) -> StreamJoin:
+        for name, value in options.items():
+            self.option(name, value)
+        return self
+
+    @property
+    def writeStream(self) -> JoinStreamWriter:
+        """The writer that starts the query."""
+        return JoinStreamWriter(self)
+
+    def explain(self) -> None:
+        """Print the query and its plan without running it."""
+        query, options = self.build()
+        print(explain_text(query, plan_mjoin(query, options.partitions), options.slots))
+
+    def build(self) -> tuple[JoinQuery, JoinOptions]:
+        """Check everything; the query and options as values."""
+        options = resolve(self._spark, self._options)
+        query = build_query(
+            self._streams, where=self._where, within=self._within, windows=self._windows, select=self._select
+        )
+        return query, options
+
+    @property
+    def frames(self) -> dict[str, DataFrame]:
+        return dict(self._frames)
+
+    @property
+    def spark(self) -> SparkSession:
+        return self._spark
+
+
+def _arrow_schema(name: str, df: DataFrame) -> pa.Schema:
+    """The columns of a stream as Arrow types."""
+    fields = []
+    for field in df.schema.fields:
+        try:
+            converted = to_arrow_schema(type(df.schema)([field]), timezone="UTC")
+        except Exception as error:  # PySpark raises one of several classes here
+            raise QueryError(
+                f"column '{field.name}' of stream '{name}' is {field.dataType.simpleString()}, which Arrow cannot carry",
+                hint="drop or cast the column before the join",
+                error_class="UNSUPPORTED_TYPE",
+            ) from error
+        fields.append(_with_collation(converted.field(0), field.dataType))
+    return pa.schema(fields)
+
+
+def _with_collation(field: pa.Field, kind: DataType) -> pa.Field:
+    """Arrow has no collations: note one that is not by bytes, so that joining on it can be refused."""
+    if isinstance(kind, StringType) and kind != StringType():
+        return field.with_metadata({COLLATION: kind.collation.encode()})
+    return field

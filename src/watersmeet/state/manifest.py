@@ -1,0 +1,117 @@
+"""The manifest: what the state is after an epoch, as a small versioned JSON value.
+
+A segment is a file; an *extent* is one run of it, cut to a range of partition groups, that belongs to one slot. Spill,
+relocation and a change of the number of slots only rewrite extents. Manifest e-1 holds everything epoch e needs:
+the watermark that decides lateness, the assignment of groups to slots, and the extents.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from watersmeet.errors import CheckpointError
+from watersmeet.plan.partitioning import even_assignment, group_ranges
+
+FORMAT_VERSION = 1
+BEFORE_FIRST_EPOCH = -1
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentRef:
+    """A segment file by name, with the checksum that its bytes must have."""
+
+    name: str
+    bytes: int
+    crc: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExtentRef:
+    """Run number `index` of a segment, cut to the groups [group_low, group_high)."""
+
+    segment: str
+    index: int
+    store: int
+    bucket: int
+    rows: int
+    time_min: int
+    time_max: int
+    group_low: int
+    group_high: int
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The state after one epoch."""
+
+    epoch: int
+    batch: int | None
+    watermark_us: int | None
+    times_max_us: tuple[int | None, ...]
+    last_seen_ms: tuple[int, ...]
+    assignment: tuple[int, ...]
+    segments: Mapping[str, SegmentRef]
+    extents: tuple[tuple[ExtentRef, ...], ...]
+    totals: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def slots(self) -> int:
+        return len(self.extents)
+
+    def to_json(self) -> bytes:
+        value = asdict(self)
+        value["segments"] = [[s.name, s.bytes, s.crc] for s in self.segments.values()]
+        value["extents"] = [[list(asdict(e).values()) for e in slot] for slot in self.extents]
+        return json.dumps({"format": FORMAT_VERSION, **value}).encode()
+
+
+def before_first_epoch(streams: int, partitions: int, slots: int) -> Manifest:
+    """The state of a query that has not seen a row."""
+    return Manifest(
+        epoch=BEFORE_FIRST_EPOCH,
+        batch=None,
+        watermark_us=None,
+        times_max_us=(None,) * streams,
+        last_seen_ms=(0,) * streams,
+        assignment=even_assignment(partitions, slots),
+        segments={},
+        extents=((),) * slots,
+    )
+
+
+def from_json(data: bytes) -> Manifest:
+    """The manifest that `to_json` wrote; a format of the future is refused by its number."""
+    value: dict[str, Any] = json.loads(data)
+    version = value.pop("format", None)
+    if version != FORMAT_VERSION:
+        raise CheckpointError(
+            f"the checkpoint has format {version}, this watersmeet reads format {FORMAT_VERSION}",
+            hint="open it with the version that wrote it, or start with a new checkpointLocation",
+        )
+    segments = {name: SegmentRef(name, size, crc) for name, size, crc in value.pop("segments")}
+    extents = tuple(tuple(ExtentRef(*entry) for entry in slot) for slot in value.pop("extents"))
+    for name in ("times_max_us", "last_seen_ms", "assignment"):
+        value[name] = tuple(value[name])
+    return Manifest(segments=segments, extents=extents, **value)
+
+
+def reassign(manifest: Manifest, slots: int) -> Manifest:
+    """The same state dealt out evenly over another number of slots; no file is touched."""
+    if manifest.slots == slots:
+        return manifest
+    assignment = even_assignment(len(manifest.assignment), slots)
+    owned = [group_ranges(assignment, slot) for slot in range(slots)]
+    everything = [extent for slot in manifest.extents for extent in slot]
+    extents = tuple(
+        tuple(part for extent in everything for low, high in ranges for part in _cut(extent, low, high))
+        for ranges in owned
+    )
+    return replace(manifest, assignment=assignment, extents=extents)
+
+
+def _cut(extent: ExtentRef, low: int, high: int) -> tuple[ExtentRef, ...]:
+    low, high = max(low, extent.group_low), min(high, extent.group_high)
+    return (replace(extent, group_low=low, group_high=high),) if low < high else ()

@@ -1,0 +1,234 @@
+"""A run: immutable rows of one store, sorted by (key hash, key, event time), the unit every probe searches.
+
+    hashes  [u]    ascending, one per *distinct key*; two keys that share a hash are two neighbouring entries
+    keys    [u]    the key values, once per distinct key
+    starts  [u+1]  rows starts[p] .. starts[p+1] hold key p
+    codes   [n]    windowed queries only: (p << time_bits) | (event time - time_origin), ascending
+    payload [n]    the other kept columns
+
+The codes make a window join a binary search: all rows of key p with lo <= t < hi lie between two codes. They also
+hold the event time, so it is stored once. Row numbers are those of the underlying arrays; a run that is cut to a
+range of hashes (`between_hashes`) shares them, with `rank_base` the number of keys before the cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Ints = npt.NDArray[np.int64]
+Hashes = npt.NDArray[np.uint64]
+Mask = npt.NDArray[np.bool_]
+
+CODE_BITS = 63
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Run:
+    """Rows of one store, ready to be probed. Construct with `build_runs`, `merge_runs` or `select_rows`."""
+
+    hashes: Hashes
+    keys: pa.RecordBatch
+    starts: npt.NDArray[np.int32]
+    codes: Ints | None
+    payload: pa.RecordBatch
+    time_origin: int = 0
+    time_bits: int = 0
+    time_min: int = 0
+    time_max: int = 0
+    rank_base: int = 0
+
+    @property
+    def rows(self) -> int:
+        return int(self.starts[-1] - self.starts[0])
+
+    def times(self, rows: Ints | slice) -> Ints:
+        """The event times of some rows; windowed queries only."""
+        assert self.codes is not None
+        return (self.codes[rows] & np.int64((1 << self.time_bits) - 1)) + np.int64(self.time_origin)
+
+    def row_ranks(self) -> Ints:
+        """For every row in order, the number of its key within this run."""
+        return np.repeat(np.arange(len(self.hashes), dtype=np.int64), np.diff(self.starts))
+
+    def rows_slice(self) -> slice:
+        return slice(int(self.starts[0]), int(self.starts[-1]))
+
+    def between_hashes(self, low: int, high: int) -> Run:
+        """The rows whose hash is in [low, high), without a copy."""
+        ends = [
+            len(self.hashes) if h >= 1 << 64 else int(np.searchsorted(self.hashes, np.uint64(h))) for h in (low, high)
+        ]
+        first, last = ends
+        return replace(
+            self,
+            hashes=self.hashes[first:last],
+            keys=self.keys.slice(first, last - first),
+            starts=self.starts[first : last + 1],
+            rank_base=self.rank_base + first,
+        )
+
+
+def build_runs(
+    hashes: Hashes, keys: pa.RecordBatch, times: Ints | None, payload: pa.RecordBatch, key_of_row: Ints | None = None
+) -> list[Run]:
+    """Sort rows into runs: one, or more where key number and time would not fit into one code.
+
+    `keys` holds candidate keys with their `hashes`; `key_of_row` says which candidate each row has (its own, if None).
+    """
+    rows = len(hashes) if key_of_row is None else len(key_of_row)
+    if rows == 0:
+        return []
+    order, first = group_keys(hashes, keys)
+    distinct = order[first]
+    rank_of_candidate = np.empty(len(hashes), dtype=np.int64)
+    rank_of_candidate[order] = np.cumsum(first) - 1
+    ranks = rank_of_candidate if key_of_row is None else rank_of_candidate[key_of_row]
+    if times is not None and not _codes_fit(times, len(distinct)):
+        middle = (int(times.min()) + int(times.max())) // 2
+        halves = (np.flatnonzero(times <= middle), np.flatnonzero(times > middle))
+        index = np.arange(rows, dtype=np.int64) if key_of_row is None else key_of_row
+        parts = [build_runs(hashes, keys, times[h], take_rows(payload, h), index[h]) for h in halves]
+        return [run for part in parts for run in part]
+    run = _sorted_run(hashes[distinct], take_rows(keys, distinct), ranks, times, payload)
+    return [_drop_unused_keys(run)]
+
+
+def merge_runs(runs: Sequence[Run]) -> list[Run]:
+    """The rows of several runs of one store, sorted into as few runs as possible."""
+    if len(runs) == 1:
+        return list(runs)
+    offsets = np.cumsum([0, *(len(run.hashes) for run in runs)])
+    key_of_row = np.concatenate([run.row_ranks() + offset for run, offset in zip(runs, offsets[:-1], strict=True)])
+    windowed = runs[0].codes is not None
+    times = np.concatenate([run.times(run.rows_slice()) for run in runs]) if windowed else None
+    payload = concat_batches([_rows_of(run) for run in runs])
+    hashes = np.concatenate([run.hashes for run in runs])
+    return build_runs(hashes, concat_batches([run.keys for run in runs]), times, payload, key_of_row)
+
+
+def select_rows(run: Run, mask: Mask) -> Run | None:
+    """The rows of a run for which the mask (one entry per row, in order) holds; None if there are none."""
+    if mask.all():
+        return run
+    chosen = np.flatnonzero(mask)
+    if len(chosen) == 0:
+        return None
+    ranks = run.row_ranks()[chosen]
+    rows = chosen + int(run.starts[0])
+    times = run.times(rows) if run.codes is not None else None
+    kept = _sorted_run(run.hashes, run.keys, ranks, times, take_rows(run.payload, rows))
+    return _drop_unused_keys(kept)
+
+
+def group_keys(hashes: Hashes, keys: pa.RecordBatch) -> tuple[Ints, Mask]:
+    """Order candidates so that equal keys are neighbours and hashes ascend; mark the first of each distinct key.
+
+    Hash equality is never enough: neighbours with one hash are compared by value, and if two of them differ (a hash
+    collision) the order is computed again over hash and values.
+    """
+    order: Ints = np.argsort(hashes)
+    ordered = hashes[order]
+    first = np.ones(len(order), dtype=np.bool_)
+    first[1:] = ordered[1:] != ordered[:-1]
+    repeated = np.flatnonzero(~first)
+    if len(repeated) and not keys_equal(keys, order[repeated], keys, order[repeated - 1]).all():
+        values = [_value_ids(column) for column in keys.columns]
+        order = np.lexsort([*values, hashes])
+        first[1:] = hashes[order][1:] != hashes[order][:-1]
+        first[1:] |= ~keys_equal(keys, order[1:], keys, order[:-1])
+    return order, first
+
+
+def keys_equal(left: pa.RecordBatch, left_rows: Ints, right: pa.RecordBatch, right_rows: Ints) -> Mask:
+    """Whether key values are equal, row by row. Keys hold no NULL, and floats are normalised before they get here."""
+    equal = np.ones(len(left_rows), dtype=np.bool_)
+    for a, b in zip(left.columns, right.columns, strict=True):
+        if (bits := _bits(a)) is not None and (other := _bits(b)) is not None:
+            equal &= bits[left_rows] == other[right_rows]
+        else:
+            values = pc.equal(take(a, left_rows), take(b, right_rows))
+            equal &= values.to_numpy(zero_copy_only=False)
+    return equal
+
+
+def take(column: pa.Array, rows: Ints) -> pa.Array:
+    """Rows of a column by number; the numbers are ours, so they are not checked."""
+    return pc.take(column, pa.array(rows), boundscheck=False)
+
+
+def take_rows(batch: pa.RecordBatch, rows: Ints) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([take(column, rows) for column in batch.columns], schema=batch.schema)
+
+
+def concat_batches(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """One batch of several, columns without chunks."""
+    if len(batches) == 1:
+        return batches[0]
+    columns = [pa.concat_arrays([b.column(i) for b in batches]) for i in range(batches[0].num_columns)]
+    return pa.RecordBatch.from_arrays(columns, schema=batches[0].schema)
+
+
+def _rows_of(run: Run) -> pa.RecordBatch:
+    return run.payload.slice(int(run.starts[0]), run.rows) if run.payload.num_columns else run.payload
+
+
+def _sorted_run(hashes: Hashes, keys: pa.RecordBatch, ranks: Ints, times: Ints | None, payload: pa.RecordBatch) -> Run:
+    """Rows in the order of (rank, time); `keys` and `hashes` are distinct and in order of rank."""
+    starts = np.zeros(len(hashes) + 1, dtype=np.int32)
+    np.cumsum(np.bincount(ranks, minlength=len(hashes)), out=starts[1:])
+    if times is None:
+        return Run(hashes, keys, starts, None, _reorder(payload, ranks, stable=True)[1])
+    low, high = int(times.min()), int(times.max())
+    bits = (high - low + 1).bit_length()
+    codes = (ranks << np.int64(bits)) | (times - np.int64(low))
+    ordered, rows = _reorder(payload, codes, stable=False)
+    return Run(hashes, keys, starts, ordered, rows, low, bits, low, high)
+
+
+def _reorder(payload: pa.RecordBatch, by: Ints, *, stable: bool) -> tuple[Ints, pa.RecordBatch]:
+    if (by[1:] >= by[:-1]).all():
+        return by, payload
+    order = np.argsort(by, kind="stable" if stable else None)
+    return by[order], take_rows(payload, order)
+
+
+def _drop_unused_keys(run: Run) -> Run:
+    used = np.diff(run.starts) > 0
+    if used.all():
+        return run
+    kept = np.flatnonzero(used)
+    codes = run.codes
+    if codes is not None:
+        rank_of = np.cumsum(used) - 1
+        bits = np.int64(run.time_bits)
+        codes = (rank_of[codes >> bits] << bits) | (codes & np.int64((1 << run.time_bits) - 1))
+    starts = np.append(run.starts[:-1][used], run.starts[-1]).astype(np.int32)
+    return replace(run, hashes=run.hashes[kept], keys=take_rows(run.keys, kept), starts=starts, codes=codes)
+
+
+def _codes_fit(times: Ints, keys: int) -> bool:
+    span = int(times.max()) - int(times.min()) + 1
+    return span.bit_length() + keys.bit_length() <= CODE_BITS
+
+
+def _bits(column: pa.Array) -> npt.NDArray[np.signedinteger] | None:
+    """A fixed-width column as integers, sharing its memory; None where values have no fixed width."""
+    kind = column.type
+    if pa.types.is_boolean(kind) or not pa.types.is_primitive(kind):
+        return None
+    width = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}[kind.bit_width]
+    buffer = column.buffers()[1]
+    return np.frombuffer(buffer, dtype=width)[column.offset : column.offset + len(column)]
+
+
+def _value_ids(column: pa.Array) -> npt.NDArray[np.signedinteger]:
+    if (bits := _bits(column)) is not None:
+        return bits
+    ids: npt.NDArray[np.signedinteger] = pc.dictionary_encode(column).indices.to_numpy(zero_copy_only=False)
+    return ids

@@ -1,0 +1,169 @@
+"""A segment: one immutable file with the runs that one slot wrote in one epoch for one time bucket.
+
+    "WSEG0001" | Arrow IPC streams, each at a multiple of 64 bytes | footer (JSON) | footer length | "WSEG0001"
+
+A run is three streams of one batch each: `keys` (hash and key values, per distinct key), `starts`, and `rows` (codes
+and payload; absent when a store keeps neither). Opening a segment maps the file; no row is read before it is needed.
+The checksum covers the whole file and is kept by the manifest, not by the file: a file cannot vouch for itself.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.errors import CorruptSegmentError
+from watersmeet.state.run import Run
+
+MAGIC = b"WSEG0001"
+ALIGNMENT = 64
+HASH_FIELD, START_FIELD, CODE_FIELD = "_hash", "_start", "_code"
+
+
+@dataclass(frozen=True, slots=True)
+class Checksum:
+    """Length and CRC-32 of a file's bytes."""
+
+    bytes: int
+    crc: int
+
+
+class _ChecksumWriter:
+    """A file that remembers the checksum of what went through it."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file, self.length, self.crc, self.closed = file, 0, 0, False
+
+    def write(self, data: Any) -> int:
+        self.crc = zlib.crc32(data, self.crc)
+        size = memoryview(data).nbytes
+        self.length += size
+        self.file.write(data)
+        return size
+
+    def align(self) -> int:
+        self.write(b"\0" * (-self.length % ALIGNMENT))
+        return self.length
+
+    def flush(self) -> None:
+        self.file.flush()
+
+
+def write_segment(file: BinaryIO, runs: Sequence[tuple[int, Run]]) -> Checksum:
+    """Write (store, run) pairs; the caller makes the file durable."""
+    out = _ChecksumWriter(file)
+    out.write(MAGIC)
+    footer = [{"store": store, **_write_run(out, run)} for store, run in runs]
+    text = json.dumps({"runs": footer}).encode()
+    out.align()
+    out.write(text)
+    out.write(len(text).to_bytes(8, "little"))
+    out.write(MAGIC)
+    return Checksum(out.length, out.crc)
+
+
+def read_segment(path: Path) -> list[tuple[int, Run]]:
+    """Map a segment file; its (store, run) pairs, in the order they were written."""
+    try:
+        with pa.memory_map(str(path)) as source:
+            buffer = source.read_buffer()
+        tail = buffer.slice(buffer.size - 16).to_pybytes()
+        length = int.from_bytes(tail[:8], "little")
+        if tail[8:] != MAGIC or buffer.slice(0, 8).to_pybytes() != MAGIC:
+            raise ValueError("not a segment file")
+        footer = json.loads(buffer.slice(buffer.size - 16 - length, length).to_pybytes())
+        return [(entry["store"], _read_run(buffer, entry)) for entry in footer["runs"]]
+    except (OSError, ValueError, KeyError, pa.ArrowInvalid) as error:
+        raise CorruptSegmentError(
+            f"segment {path.name} cannot be read: {error}",
+            hint="restore the file from a backup of the checkpoint, or start with a new checkpointLocation",
+        ) from error
+
+
+def checksum_of(path: Path) -> Checksum:
+    """The checksum of a file as it is now."""
+    length = crc = 0
+    with path.open("rb") as file:
+        while block := file.read(1 << 22):
+            length += len(block)
+            crc = zlib.crc32(block, crc)
+    return Checksum(length, crc)
+
+
+def _write_run(out: _ChecksumWriter, run: Run) -> dict[str, Any]:
+    run = _compact(run)
+    hashes = pa.array(run.hashes)
+    sections = {
+        "keys": _write_batch(out, _batch({HASH_FIELD: hashes, **_columns(run.keys)})),
+        "starts": _write_batch(out, _batch({START_FIELD: pa.array(run.starts)})),
+    }
+    codes = {CODE_FIELD: pa.array(run.codes)} if run.codes is not None else {}
+    if rows := {**codes, **_columns(run.payload)}:
+        sections["rows"] = _write_batch(out, _batch(rows))
+    times = {name: int(getattr(run, name)) for name in ("time_origin", "time_bits", "time_min", "time_max")}
+    return {"sections": sections, "coded": run.codes is not None, **times}
+
+
+def _compact(run: Run) -> Run:
+    """A run that shares arrays with a longer one (a cut by hash), with arrays of its own."""
+    if run.rank_base == 0 and run.starts[0] == 0 and (run.codes is None or len(run.codes) == run.rows):
+        return run
+    rows = run.rows_slice()
+    codes = None if run.codes is None else run.codes[rows] - np.int64(run.rank_base << run.time_bits)
+    payload = run.payload.slice(rows.start, run.rows) if run.payload.num_columns else run.payload
+    return Run(
+        run.hashes, run.keys, run.starts - run.starts[0], codes, payload,
+        run.time_origin, run.time_bits, run.time_min, run.time_max,
+    )  # fmt: skip
+
+
+def _read_run(buffer: pa.Buffer, entry: dict[str, Any]) -> Run:
+    sections = {name: _read_batch(buffer, *place) for name, place in entry["sections"].items()}
+    keys, starts = sections["keys"], sections["starts"]
+    rows = sections.get("rows")
+    codes = rows.column(0).to_numpy() if rows is not None and entry["coded"] else None
+    payload = pa.RecordBatch.from_arrays([], schema=pa.schema([])) if rows is None else rows
+    if codes is not None:
+        payload = _without_first(payload)
+    return Run(
+        keys.column(0).to_numpy(),
+        _without_first(keys),
+        starts.column(0).to_numpy(),
+        codes,
+        payload,
+        entry["time_origin"],
+        entry["time_bits"],
+        entry["time_min"],
+        entry["time_max"],
+    )
+
+
+def _columns(batch: pa.RecordBatch) -> dict[str, pa.Array]:
+    return dict(zip(batch.schema.names, batch.columns, strict=True))
+
+
+def _batch(columns: dict[str, pa.Array]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+def _without_first(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(batch.columns[1:], schema=pa.schema(list(batch.schema)[1:]))
+
+
+def _write_batch(out: _ChecksumWriter, batch: pa.RecordBatch) -> tuple[int, int]:
+    start = out.align()
+    with pa.ipc.new_stream(pa.PythonFile(out, mode="w"), batch.schema) as writer:
+        writer.write_batch(batch)
+    return start, out.length - start
+
+
+def _read_batch(buffer: pa.Buffer, start: int, length: int) -> pa.RecordBatch:
+    with pa.ipc.open_stream(buffer.slice(start, length)) as reader:
+        return reader.read_next_batch()
