@@ -130,9 +130,16 @@ def measure(spark: SparkSession, name: str, start: Any, data: Path, folder: Path
     query.awaitTermination()
     whole = time.perf_counter() - began
     seconds = [p["durationMs"]["triggerExecution"] / 1000 for p in query.recentProgress if p["numInputRows"] > 0]
-    count, total = spark.read.parquet(str(out / "rows")).agg(F.count("*"), F.sum(F.xxhash64("k", "av", "bv", "cv") % 1000003)).first()
+    count, total = (
+        spark.read.parquet(str(out / "rows"))
+        .agg(F.count("*"), F.sum(F.xxhash64("k", "av", "bv", "cv") % 1000003))
+        .first()
+    )
     steady = statistics.median(seconds[2:9])
-    print(f"{name:>16}: {steady:7.3f} s per micro-batch (median of 3-9), {whole:6.1f} s in all, {count:,} results", flush=True)
+    print(
+        f"{name:>16}: {steady:7.3f} s per micro-batch (median of 3-9), {whole:6.1f} s in all, {count:,} results",
+        flush=True,
+    )
     return {"steady_s": steady, "whole_s": whole, "per_batch_s": seconds, "results": count, "checksum": total}
 
 
@@ -149,7 +156,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="watersmeet-bench-") as name:
         folder = Path(name)
         generate(folder / "data", args.rows, args.keys, args.batches, args.seconds, args.seed)
-        print(f"{len(STREAMS)} streams x {args.rows:,} rows, {args.keys:,} keys, window {WINDOW}, {args.batches} micro-batches")
+        print(f"3 streams x {args.rows:,} rows, {args.keys:,} keys, window {WINDOW}, {args.batches} micro-batches")
         measured: dict[str, Any] = {}
         spark = session("hdfs", args.cores)
         spark.sparkContext.setLogLevel("ERROR")
@@ -167,7 +174,9 @@ def main() -> None:
     ratio = best[0] / ours["steady_s"]
     print(f"\nequal results; watersmeet is {ratio:.1f}x faster per micro-batch than {best[1]}")
     arguments = {key: value for key, value in vars(args).items() if key != "only"}
-    path = save("native_spark", {"workload": arguments, "ratio": round(ratio, 2), "measured": json.loads(json.dumps(measured))})
+    path = save(
+        "native_spark", {"workload": arguments, "ratio": round(ratio, 2), "measured": json.loads(json.dumps(measured))}
+    )
     print(f"written to {path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}")
 
 

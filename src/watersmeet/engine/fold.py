@@ -57,11 +57,12 @@ class Layer:
 
 def open_state(plan: MJoinPlan, task: SlotTask, tiers: Tiers) -> list[Layer]:
     """The layers of the slot, oldest first: extents that the watermark has not passed, cut to their groups."""
-    tiers.sweep(task.segments, task.epoch)
     by_segment: dict[str, list[ExtentRef]] = defaultdict(list)
     for extent in task.extents:
         if not expired(extent.time_max, plan.stores[extent.store].window_us, task.watermark_us):
             by_segment[extent.segment].append(extent)
+    dead = {extent.segment for extent in task.extents} - by_segment.keys()
+    tiers.sweep(task.segments.keys() - dead, task.epoch, task.slot)
     layers = []
     for name, extents in by_segment.items():
         runs = tiers.open(task.segments[name])

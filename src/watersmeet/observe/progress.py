@@ -1,7 +1,7 @@
 """Progress of an epoch, and its form under Spark's own field names.
 
-Ours extends what Spark reports of the underlying query: the join is one entry of `stateOperators`, with what Spark has no
-name for in its `customMetrics`, and the parts of an epoch are added to `durationMs`.
+Ours extends what Spark reports of the underlying query: the join is one entry of `stateOperators`, with what Spark has
+no name for in its `customMetrics`, and the parts of an epoch are added to `durationMs`.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ State lives in files as it does on Spark. Crashes are simulated by making a new 
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from watersmeet.errors import QueryError
 from watersmeet.plan.frame import HASH, STREAM, TIME, key_name, pool_name
 from watersmeet.plan.mjoin import MJoinPlan, plan_mjoin
 from watersmeet.plan.partitioning import DEFAULT_PARTITIONS, group_of
-from watersmeet.query.logical import JoinQuery
+from watersmeet.query.logical import JoinQuery, internal_name
 from watersmeet.runtime.epoch import Intake, commit, named, slot_tasks
 from watersmeet.state.manifest import Manifest, before_first_epoch, from_json, reassign
 from watersmeet.state.storage import create, names, remove
@@ -34,7 +35,9 @@ def pandas_hash(keys: list[pa.Array]) -> npt.NDArray[np.uint64]:
     """A 64-bit hash of composite keys. (Spark uses its own; only a checkpoint must stay with one.)"""
     mixed = np.zeros(len(keys[0]), dtype=np.uint64)
     for key in keys:
-        values = pd.util.hash_array(key.to_pandas().to_numpy())
+        known = pc.is_valid(key).to_numpy(zero_copy_only=False)
+        values = np.zeros(len(key), dtype=np.uint64)  # pandas would make floats of integers beside a NULL
+        values[known] = pd.util.hash_array(key.drop_null().to_pandas().to_numpy())
         mixed = mixed * np.uint64(0x9E3779B97F4A7C15) + values
     return mixed
 
@@ -66,7 +69,6 @@ class InProcessQuery:
         else:
             self.manifest = before_first_epoch(len(query.streams), partitions, slots)
         self.manifest = reassign(self.manifest, slots)
-        self.attempts = 0
 
     def run(self, batch: Mapping[str, pa.Table], *, now_ms: int = 0, idle_timeout_ms: int | None = None) -> pa.Table:
         """Run one epoch over the rows of a batch and commit it; its results."""
@@ -83,14 +85,14 @@ class InProcessQuery:
             tuple(batch[s.name].num_rows if s.name in batch else 0 for s in self.query.streams),
             tuple(self._latest(s.event_time, batch.get(s.name)) for s in self.query.streams),
         )
-        self.attempts += 1
+        attempt = uuid.uuid4().hex[:8]  # a name no attempt before a restart has used
         outputs: list[pa.RecordBatch] = []
         reports: list[SlotReport] = []
         assignment = np.asarray(self.manifest.assignment)
         for task in slot_tasks(self.manifest):
             share = [self._share(frame, assignment, task.slot) for frame in frames]
             tiers = Tiers(self.folder / "segments", self.memory, self.budget)
-            running = step(self.plan, named(task, f"a{self.attempts}"), share, tiers, self.cut)
+            running = step(self.plan, named(task, attempt), share, tiers, self.cut)
             while True:
                 try:
                     outputs.append(next(running))
@@ -101,7 +103,8 @@ class InProcessQuery:
             self.plan, self.manifest, reports, intake, batch=None, now_ms=now_ms, idle_timeout_ms=idle_timeout_ms
         )
         results = pa.Table.from_batches(outputs, schema=self.plan.output_schema)
-        return results.rename_columns([item.name for item in self.query.select]), after
+        columns = [internal_name(item.column) for item in self.query.select if item.column]
+        return results.select(columns).rename_columns([item.name for item in self.query.select]), after
 
     def accept(self, after: Manifest) -> None:
         """Commit: the manifest becomes the state, and files it no longer names are removed."""

@@ -58,13 +58,14 @@ class Tiers:
     fetched_bytes: int = 0
     _resident: dict[str, int] = field(default_factory=dict)
 
-    def sweep(self, live: Iterable[str], before_epoch: int) -> None:
-        """Remove from memory what earlier epochs wrote and no manifest names."""
+    def sweep(self, live: Iterable[str], epoch: int, slot: int) -> None:
+        """Remove from memory what is not live: of earlier epochs, and of this slot's failed attempts at this one."""
         if self.memory is None or not self.memory.is_dir():
             return
         keep = set(live)
         for entry in os.scandir(self.memory):
-            if entry.name not in keep and epoch_of(entry.name) < before_epoch:
+            failed = entry.name.startswith(segment_name(epoch, slot, "", 0)[:18]) and entry.name.endswith(SUFFIX)
+            if entry.name not in keep and (failed or epoch_of(entry.name) < epoch):
                 Path(entry.path).unlink(missing_ok=True)
 
     def open(self, ref: SegmentRef) -> list[tuple[int, Run]]:

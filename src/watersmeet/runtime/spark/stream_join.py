@@ -142,7 +142,7 @@ def _arrow_schema(name: str, df: DataFrame) -> pa.Schema:
             converted = to_arrow_schema(type(df.schema)([field]), timezone="UTC")
         except Exception as error:  # PySpark raises one of several classes here
             raise QueryError(
-                f"column '{field.name}' of stream '{name}' is {field.dataType.simpleString()}, which Arrow cannot carry",
+                f"column '{field.name}' of stream '{name}' is {field.dataType.simpleString()}: Arrow cannot carry that",
                 hint="drop or cast the column before the join",
                 error_class="UNSUPPORTED_TYPE",
             ) from error

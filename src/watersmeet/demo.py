@@ -1,0 +1,147 @@
+"""The demo: the brokerage query R5 (three banks' offers joined on currency and lot within a window), end to end.
+
+It makes Parquet files as three banks would deliver them, joins them as streams with `StreamJoin`, shows progress while
+it runs, and asks the result, now an ordinary Parquet folder, which brokers sell cheapest.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from rich.console import Console
+from rich.table import Table
+
+from watersmeet.errors import OptionError
+from watersmeet.observe.terminal import LiveProgress
+
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from watersmeet.runtime.spark.stream_join import StreamJoin
+
+BANKS = ("bank1", "bank2", "bank3")
+BATCHES = 12
+SECONDS = 1800
+CURRENCIES = ("USD", "EUR", "JPY", "GBP", "CHF", "CAD", "AUD", "NZD", "SEK", "NOK", "DKK", "PLN")
+LOTS = 1000
+BROKERS = tuple(f"{name} & Sons" for name in ("Abel", "Birch", "Crane", "Dover", "Ember", "Finch", "Grove", "Hart"))
+START_US = 1_767_600_000_000_000
+SCHEMA = "ts TIMESTAMP, broker STRING, currency STRING, lot INT, price DOUBLE"
+MARK = ".watersmeet-demo"
+
+
+def run_demo(folder: Path, rows: int) -> None:
+    """Run the demo in a folder of its own."""
+    console = Console()
+    if rows < BATCHES:
+        raise OptionError(f"--rows must be at least {BATCHES}")
+    _prepare(folder)
+    console.print("[bold]watersmeet[/bold]: three banks' offers, joined on currency and lot within 20 seconds\n")
+    began = time.monotonic()
+    with console.status(f"making {len(BANKS)} x {rows:,} offers as Parquet files ..."):
+        for seed, bank in enumerate(BANKS):
+            make_offers(folder / "in" / bank, rows, seed)
+    with console.status("starting Spark ..."):
+        spark = _session()
+    join = StreamJoin(spark)
+    for bank in BANKS:
+        offers = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(folder / "in" / bank))
+        join = join.stream(bank, offers, eventTime="ts", delay="5 seconds")
+    query = (
+        join.where("bank1.currency = bank2.currency AND bank2.currency = bank3.currency")
+        .where("bank1.lot = bank2.lot AND bank2.lot = bank3.lot")
+        .within("20 seconds")
+        .select("bank1.ts AS ts", "bank1.currency AS currency", "bank1.lot AS lot", "bank1.broker AS broker")
+        .select("bank1.price AS price", "bank2.price AS price2", "bank3.price AS price3")
+        .writeStream.format("parquet")
+        .option("path", str(folder / "offers"))
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .queryName("brokerage")
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.explain()
+    console.print()
+    with LiveProgress(console, BATCHES) as live:
+        while not query.awaitTermination(0.25):
+            live.show(query.epochs)
+        live.show(query.epochs)
+    _report(console, spark, folder, query.epochs[-1].totals["results"], time.monotonic() - began)
+    spark.stop()
+
+
+def make_offers(folder: Path, rows: int, seed: int) -> None:
+    """One bank's offers: one file per micro-batch, in order of time but for a few seconds of disorder."""
+    folder.mkdir(parents=True)
+    rng = np.random.default_rng(seed)
+    ts = np.sort(rng.integers(0, SECONDS * 1_000_000, rows)) + rng.integers(0, 3_000_000, rows) + START_US
+    currency = rng.integers(0, len(CURRENCIES), rows)
+    table = pa.table(
+        {
+            "ts": pa.array(ts).cast(pa.timestamp("us", tz="UTC")),
+            "broker": pa.array(BROKERS).take(pa.array(rng.integers(0, len(BROKERS), rows))),
+            "currency": pa.array(CURRENCIES).take(pa.array(currency)),
+            "lot": pa.array(rng.integers(0, LOTS, rows), pa.int32()),
+            "price": np.round(100 * (1 + currency) + rng.normal(0, 3, rows), 2),
+        }
+    )
+    for i in range(BATCHES):
+        first, last = i * rows // BATCHES, (i + 1) * rows // BATCHES
+        path = folder / f"{i:04d}.parquet"
+        pq.write_table(table.slice(first, last - first), path)
+        os.utime(path, (START_US // 10**6 + i, START_US // 10**6 + i))  # Spark reads files in order of their age
+
+
+def _prepare(folder: Path) -> None:
+    """Make the folder anew; one that is not ours is left alone."""
+    if folder.exists():
+        if not (folder / MARK).exists():
+            raise OptionError(f"{folder} exists and was not made by the demo", hint="name another one with --folder")
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True)
+    (folder / MARK).touch()
+
+
+def _session() -> SparkSession:
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    spark = (
+        SparkSession.builder.master("local[*]")
+        .appName("watersmeet demo")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.log.level", "ERROR")
+        .config("spark.sql.session.timeZone", "UTC")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def _report(console: Console, spark: SparkSession, folder: Path, results: int, seconds: float) -> None:
+    offers = spark.read.parquet(str(folder / "offers"))
+    sample = Table(title="a few results", title_justify="left")
+    for name in offers.columns:
+        sample.add_column(name, justify="right" if name.startswith("price") or name == "lot" else "left")
+    for row in offers.orderBy("ts", "lot", "price", "price2", "price3").limit(5).collect():
+        sample.add_row(*(str(value) for value in row))
+    console.print(sample)
+    cheapest = offers.groupBy("broker").agg(F.min("price").alias("best"), F.count("*").alias("offers"))
+    ranking = Table(title="who sells cheapest (min price by broker)", title_justify="left")
+    for name in ("broker", "best price", "joined offers"):
+        ranking.add_column(name, justify="left" if name == "broker" else "right")
+    rows = cheapest.orderBy("best", "broker").collect()
+    for row in rows:
+        ranking.add_row(row["broker"], f"{row['best']:.2f}", f"{row['offers']:,}")
+    console.print(ranking)
+    stored = sum(row["offers"] for row in rows)
+    agreed = "all there" if stored == results else f"[red]but the folder holds {stored:,}[/red]"
+    console.print(f"\n[bold]{results:,}[/bold] results in {seconds:.0f} s, {agreed}: {folder / 'offers'}")

@@ -1,0 +1,74 @@
+"""Progress of a running query in a terminal: a bar, and one line per epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+
+from watersmeet.observe.progress import EpochProgress
+from watersmeet.units import format_bytes
+
+LINES = 12
+
+
+class LiveProgress:
+    """A display that is redrawn with every call of `show`."""
+
+    def __init__(self, console: Console, epochs_expected: int) -> None:
+        self._expected = epochs_expected
+        self._live = Live(console=console, auto_refresh=False)
+
+    def __enter__(self) -> LiveProgress:
+        self._live.__enter__()
+        self.show([])
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.__exit__(kind, error, trace)
+
+    def show(self, epochs: Sequence[EpochProgress]) -> None:
+        self._live.update(Group(*self._parts(epochs)), refresh=True)
+
+    def _parts(self, epochs: Sequence[EpochProgress]) -> list[ProgressBar | Table | str]:
+        done = len(epochs)
+        bar = ProgressBar(total=self._expected, completed=done, width=60)
+        if not epochs:
+            return [bar, "waiting for the first epoch ..."]
+        return [bar, epoch_table(epochs[-LINES:])]
+
+
+def epoch_table(epochs: Sequence[EpochProgress]) -> Table:
+    """One line per epoch: speed, results, state and lag."""
+    table = Table(box=None, pad_edge=False)
+    for name in ("epoch", "rows", "rows/s", "results", "late", "state rows", "state", "in memory", "lag"):
+        table.add_column(name, justify="right")
+    for epoch in epochs:
+        rows = sum(epoch.rows.values())
+        seconds = (epoch.join_ms + epoch.commit_ms + epoch.sink_ms) / 1000
+        table.add_row(
+            str(epoch.epoch),
+            f"{rows:,}",
+            f"{rows / seconds:,.0f}" if seconds else "-",
+            f"{epoch.count('results'):,}",
+            f"{epoch.count('late'):,}",
+            f"{epoch.count('state_rows'):,}",
+            format_bytes(epoch.count("state_bytes")),
+            format_bytes(epoch.count("memory_bytes")),
+            _lag(epoch),
+        )
+    return table
+
+
+def _lag(epoch: EpochProgress) -> str:
+    """How far the watermark is behind the newest event."""
+    times = [t for t in epoch.times_max_us if t is not None]
+    if epoch.watermark_us is None or not times:
+        return "-"
+    return f"{(max(times) - epoch.watermark_us) / 1e6:.1f} s"
