@@ -14,7 +14,8 @@ bucket: expiry drops whole extents, and a bucket is sorted again only while rows
 
 No merge makes a layer longer than `MERGE_ROWS_MAX`, which bounds the memory a merge needs.
 
-A row of input i is dead once no row that may still arrive can be within its window: t + W_i <= watermark.
+A row is dead once no row that may still arrive can meet it: its interval (see `engine/mjoin.py`) ends by the watermark,
+which for a row of stream i is t + W_i <= watermark. So nothing is let go that something owed could still need.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from watersmeet.plan.layout import StoreLayout
-from watersmeet.state.run import Run, select_rows
+from watersmeet.state.run import Ints, Run, select_rows
 
 BUCKETS_PER_WINDOW = 8
 BUCKET_US_MAX = 1 << 40
@@ -35,13 +36,13 @@ MERGE_ROWS_MAX = 1 << 23
 
 def bucket_width_us(stores: Sequence[StoreLayout]) -> int | None:
     """The width of a time bucket; None when no input has a window."""
-    windows = [store.window_us for store in stores if store.window_us is not None]
-    return min(max(1, max(windows) // BUCKETS_PER_WINDOW), BUCKET_US_MAX) if windows else None
+    spans = [store.span_us for store in stores if store.span_us is not None]
+    return min(max(1, max(spans) // BUCKETS_PER_WINDOW), BUCKET_US_MAX) if spans else None
 
 
-def expired(time_max: int, window_us: int | None, watermark_us: int | None) -> bool:
-    """Whether rows up to `time_max` can be part of no future result."""
-    return watermark_us is not None and window_us is not None and time_max + window_us <= watermark_us
+def expired(expires_us: int | None, watermark_us: int | None) -> bool:
+    """Whether rows that end by `expires_us` can be part of no future result."""
+    return watermark_us is not None and expires_us is not None and expires_us <= watermark_us
 
 
 def closed(bucket: int, width_us: int | None, watermark_us: int | None) -> bool:
@@ -49,15 +50,26 @@ def closed(bucket: int, width_us: int | None, watermark_us: int | None) -> bool:
     return width_us is not None and watermark_us is not None and (bucket + 1) * width_us <= watermark_us
 
 
-def by_bucket(run: Run, width_us: int | None, window_us: int | None, watermark_us: int | None) -> list[tuple[int, Run]]:
+def ends_of(run: Run, layout: StoreLayout) -> Ints | None:
+    """When the rows of a run end, in row order: t + W, or what the store says; None if never."""
+    rows = run.rows_slice()
+    if run.codes is None or layout.span_us is None:
+        return None
+    if layout.limit is None:
+        return run.times(rows) + np.int64(layout.span_us)
+    ends: Ints = run.payload.column(layout.limit).slice(rows.start, run.rows).to_numpy()
+    return ends
+
+
+def by_bucket(run: Run, layout: StoreLayout, width_us: int | None, watermark_us: int | None) -> list[tuple[int, Run]]:
     """The rows of a run that are not dead, one run per time bucket."""
     if width_us is None:
         return [(UNTIMED_BUCKET, run)]
-    times = run.times(run.rows_slice())
-    buckets = times // np.int64(width_us)
-    alive = np.ones(len(times), dtype=np.bool_)
-    if watermark_us is not None and window_us is not None:
-        alive = times + np.int64(window_us) > watermark_us
+    buckets = run.times(run.rows_slice()) // np.int64(width_us)
+    alive = np.ones(len(buckets), dtype=np.bool_)
+    ends = ends_of(run, layout)
+    if watermark_us is not None and ends is not None:
+        alive = ends > watermark_us
     parts = [(int(b), select_rows(run, alive & (buckets == b))) for b in np.unique(buckets[alive])]
     return [(bucket, part) for bucket, part in parts if part is not None]
 

@@ -9,19 +9,22 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from watersmeet.engine.compaction import bucket_width_us, by_bucket, closed, expired, merge_groups
-from watersmeet.plan.mjoin import MJoinPlan
+from watersmeet.engine.compaction import bucket_width_us, by_bucket, closed, ends_of, expired, merge_groups
+from watersmeet.plan.layout import StoreLayout
 from watersmeet.plan.partitioning import first_hash
+from watersmeet.plan.stages import JoinPlan
+from watersmeet.plan.tree import Leaf
 from watersmeet.state.manifest import ExtentRef, SegmentRef
 from watersmeet.state.run import Run, merge_runs
-from watersmeet.state.tiers import Tiers, segment_name
+from watersmeet.state.tiers import Tiers, segment_name, task_name
 
 
 @dataclass(frozen=True, slots=True)
 class SlotTask:
-    """All that one slot is told for one epoch."""
+    """All that one slot is told for one stage of one epoch."""
 
     epoch: int
+    stage: int
     slot: int
     attempt: str
     watermark_us: int | None
@@ -33,9 +36,10 @@ class SlotTask:
 
 @dataclass(frozen=True, slots=True)
 class SlotReport:
-    """What one slot did in one epoch: the new extents and segments, and counts for people and policies."""
+    """What one slot did in one stage of one epoch: new extents and segments, and counts for people and policies."""
 
     epoch: int
+    stage: int
     slot: int
     extents: tuple[ExtentRef, ...]
     segments: tuple[SegmentRef, ...]
@@ -55,14 +59,19 @@ class Layer:
         return sum(run.rows for _, run in self.runs)
 
 
-def open_state(plan: MJoinPlan, task: SlotTask, tiers: Tiers) -> list[Layer]:
+def stores_of(plan: JoinPlan, task: SlotTask) -> list[StoreLayout]:
+    """The stores of a slot's shape of a stage, by their number."""
+    return [layout for node in plan.stages[task.stage].shape(task.slot) for layout in node.inputs]
+
+
+def open_state(plan: JoinPlan, task: SlotTask, tiers: Tiers) -> list[Layer]:
     """The layers of the slot, oldest first: extents that the watermark has not passed, cut to their groups."""
     by_segment: dict[str, list[ExtentRef]] = defaultdict(list)
     for extent in task.extents:
-        if not expired(extent.time_max, plan.stores[extent.store].window_us, task.watermark_us):
+        if not expired(extent.expires_us, task.watermark_us):
             by_segment[extent.segment].append(extent)
     dead = {extent.segment for extent in task.extents} - by_segment.keys()
-    tiers.sweep(task.segments.keys() - dead, task.epoch, task.slot)
+    tiers.sweep(task.segments.keys() - dead, task_name(task.epoch, task.stage, task.slot))
     layers = []
     for name, extents in by_segment.items():
         runs = tiers.open(task.segments[name])
@@ -75,7 +84,7 @@ def open_state(plan: MJoinPlan, task: SlotTask, tiers: Tiers) -> list[Layer]:
 
 
 def fold(
-    plan: MJoinPlan,
+    plan: JoinPlan,
     task: SlotTask,
     layers: Sequence[Layer],
     arrived: Sequence[Sequence[tuple[int, Run]]],
@@ -83,13 +92,14 @@ def fold(
     counts: Counter[str],
 ) -> SlotReport:
     """The state after the epoch: old layers and arrived chunks, dead rows dropped, merged by tier, written."""
-    width = bucket_width_us(plan.stores) if plan.windowed else None
+    stores = stores_of(plan, task)
+    width = bucket_width_us(stores) if plan.windowed else None
     bound = _watermark_bound(plan, task, arrived)
     shelves: dict[int, list[Layer]] = defaultdict(list)
     for layer in layers:
         shelves[layer.bucket].append(layer)
     for chunk in arrived:
-        for layer in _layers_of(plan, chunk, width, bound):
+        for layer in _layers_of(stores, chunk, width, bound):
             shelves[layer.bucket].append(layer)
     extents: list[ExtentRef] = []
     segments: list[SegmentRef] = []
@@ -97,16 +107,16 @@ def fold(
         for group in merge_groups([layer.rows for layer in shelf], is_closed=closed(bucket, width, bound)):
             layer = _merged([shelf[i] for i in group])
             if not layer.extents:
-                name = segment_name(task.epoch, task.slot, task.attempt, len(segments))
+                name = segment_name(task_name(task.epoch, task.stage, task.slot), task.attempt, len(segments))
                 segments.append(tiers.write(name, layer.runs))
-                layer = replace(layer, extents=_named(layer, name, task))
+                layer = replace(layer, extents=_named(layer, name, task, stores))
             extents += layer.extents
-    return _report(plan, task, extents, segments, tiers, counts)
+    return _report(task, stores, extents, segments, tiers, counts)
 
 
 def _report(
-    plan: MJoinPlan,
     task: SlotTask,
+    stores: Sequence[StoreLayout],
     extents: Sequence[ExtentRef],
     segments: Sequence[SegmentRef],
     tiers: Tiers,
@@ -119,36 +129,39 @@ def _report(
     counts["fetched_bytes"] = tiers.fetched_bytes
     counts["state_bytes"] = sum(by_name[name].bytes for name in used)
     for extent in extents:
-        counts[f"state_rows.{plan.stores[extent.store].stream}"] += extent.rows
-    return SlotReport(task.epoch, task.slot, tuple(extents), tuple(segments), dict(counts))
+        counts[f"state_rows.{stores[extent.store].label}"] += extent.rows
+    return SlotReport(task.epoch, task.stage, task.slot, tuple(extents), tuple(segments), dict(counts))
 
 
 def _cut(run: Run, extent: ExtentRef, partitions: int) -> Run:
     return run.between_hashes(first_hash(extent.group_low, partitions), first_hash(extent.group_high, partitions))
 
 
-def _watermark_bound(plan: MJoinPlan, task: SlotTask, arrived: Sequence[Sequence[tuple[int, Run]]]) -> int | None:
+def _watermark_bound(plan: JoinPlan, task: SlotTask, arrived: Sequence[Sequence[tuple[int, Run]]]) -> int | None:
     """A lower bound on the next epoch's watermark, from the rows this slot has seen.
 
     The true one is the least, over the streams, of the latest event time seen by *any* slot minus the delay. What this
     slot saw of every stream can only be earlier, so what is dead by this bound is dead.
     """
+    stores = stores_of(plan, task)
     latest: dict[int, int] = {}
     for store, run in (pair for chunk in arrived for pair in chunk):
-        latest[store] = max(run.time_max, latest.get(store, run.time_max))
-    if not plan.windowed or len(latest) < len(plan.stores):
+        tree = stores[store].tree
+        if isinstance(tree, Leaf):
+            latest[tree.stream] = max(run.time_max, latest.get(tree.stream, run.time_max))
+    if not plan.windowed or len(latest) < len(plan.names):
         return task.watermark_us
-    bound = min(latest[store] - delay for store, delay in enumerate(plan.delays_us))
+    bound = min(latest[stream] - delay for stream, delay in enumerate(plan.delays_us))
     return bound if task.watermark_us is None else max(bound, task.watermark_us)
 
 
 def _layers_of(
-    plan: MJoinPlan, chunk: Sequence[tuple[int, Run]], width_us: int | None, watermark_us: int | None
+    stores: Sequence[StoreLayout], chunk: Sequence[tuple[int, Run]], width_us: int | None, watermark_us: int | None
 ) -> list[Layer]:
     """One chunk of arrived rows as one layer per bucket."""
     buckets: dict[int, list[tuple[int, Run]]] = defaultdict(list)
     for store, run in chunk:
-        for bucket, part in by_bucket(run, width_us, plan.stores[store].window_us, watermark_us):
+        for bucket, part in by_bucket(run, stores[store], width_us, watermark_us):
             buckets[bucket].append((store, part))
     return [Layer(bucket, tuple(runs)) for bucket, runs in buckets.items()]
 
@@ -163,10 +176,15 @@ def _merged(layers: Sequence[Layer]) -> Layer:
     return Layer(layers[0].bucket, merged)
 
 
-def _named(layer: Layer, segment: str, task: SlotTask) -> tuple[ExtentRef, ...]:
+def _named(layer: Layer, segment: str, task: SlotTask, stores: Sequence[StoreLayout]) -> tuple[ExtentRef, ...]:
     return tuple(
         ExtentRef(
-            segment, index, store, layer.bucket, run.rows, run.time_min, run.time_max, task.group_low, task.group_high
+            segment, index, store, layer.bucket, run.rows, _end(run, stores[store]), task.group_low, task.group_high
         )
         for index, (store, run) in enumerate(layer.runs)
     )
+
+
+def _end(run: Run, layout: StoreLayout) -> int | None:
+    ends = ends_of(run, layout)
+    return None if ends is None else int(ends.max())

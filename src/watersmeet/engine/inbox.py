@@ -15,8 +15,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.plan.frame import HASH, STREAM, TIME, Frame, key_name, pool_name
-from watersmeet.plan.layout import StoreLayout
+from watersmeet.plan.frame import HASH, STREAM, TIME, Frame, pool_name
+from watersmeet.plan.layout import KeyValue, StoreLayout
+from watersmeet.plan.stages import JoinPlan
+from watersmeet.plan.tree import Leaf
 from watersmeet.state.run import Run, build_runs
 
 CHUNK_ROWS = 1 << 19
@@ -43,73 +45,79 @@ def chunks(
 
 
 def deltas_of(
-    chunk: pa.Table,
-    frame: Frame,
-    stores: tuple[StoreLayout, ...],
-    watermark_us: int | None,
-    dropped: Counter[str],
+    chunk: pa.Table, plan: JoinPlan, stage: int, watermark_us: int | None, dropped: Counter[str]
 ) -> list[list[Run]]:
-    """The rows of a chunk as runs, per input; what was dropped, and why, is added to `dropped`."""
+    """The rows of a chunk as runs, per input of the stage; what was dropped, and why, is added to `dropped`."""
+    frame, inputs = plan.frame, plan.stages[stage].inputs
     if chunk.schema.names != frame.schema.names:
         raise ValueError(f"frame has columns {chunk.schema.names}, the plan says {frame.schema.names}")
     batch = chunk.cast(frame.schema).combine_chunks().to_batches()[0]
     ordinals = batch.column(STREAM).to_numpy()
-    keep = _keep(batch, frame, ordinals, stores, watermark_us, dropped)
+    keep = _keep(batch, plan, stage, ordinals, watermark_us, dropped)
     return [
-        _delta(batch, frame, ordinal, np.flatnonzero(keep & (ordinals == ordinal)), stores[ordinal])
-        for ordinal in range(len(stores))
+        _delta(batch, frame, stage, ordinal, np.flatnonzero(keep & (ordinals == ordinal)), inputs[ordinal])
+        for ordinal in range(len(inputs))
     ]
 
 
 def _keep(
     batch: pa.RecordBatch,
-    frame: Frame,
+    plan: JoinPlan,
+    stage: int,
     ordinals: npt.NDArray[np.int8],
-    stores: tuple[StoreLayout, ...],
     watermark_us: int | None,
     dropped: Counter[str],
 ) -> npt.NDArray[np.bool_]:
+    """Rows that can be part of a result. Results of earlier stages all can: their rows have passed here already."""
+    inputs = plan.stages[stage].inputs
+    from_stream = np.array([isinstance(layout.tree, Leaf) for layout in inputs])[ordinals]
     keep = np.ones(batch.num_rows, dtype=np.bool_)
-    if frame.time_type is not None:
+    if plan.windowed:
         column = batch.column(TIME)
         if column.null_count:
             timed = pc.is_valid(column).to_numpy(zero_copy_only=False)
-            _count(dropped, "no_event_time", ordinals[~timed], stores)
+            _count(dropped, "no_event_time", ordinals[~timed], inputs)
             keep &= timed
         if watermark_us is not None:
-            late = keep & (_micros(column) < watermark_us)
+            late = keep & from_stream & (_micros(column) < watermark_us)
             if late.any():
-                _count(dropped, "late", ordinals[late], stores)
+                _count(dropped, "late", ordinals[late], inputs)
                 keep &= ~late
-    for component in range(len(frame.key_types)):
-        column = batch.column(key_name(component))
-        if column.null_count:
-            known = pc.is_valid(column).to_numpy(zero_copy_only=False)
-            _count(dropped, "null_key", ordinals[keep & ~known], stores)
-            keep &= known
+    for ordinal, layout in enumerate(inputs):
+        columns = [*plan.frame.keys[stage], *_class_columns(plan, stage, ordinal, layout)]
+        for column in (batch.column(pool_name(i)) for i in columns):
+            if column.null_count:
+                unknown = keep & (ordinals == ordinal) & pc.is_null(column).to_numpy(zero_copy_only=False)
+                _count(dropped, "null_key", ordinals[unknown], inputs)
+                keep &= ~unknown
     return keep
 
 
-def _count(dropped: Counter[str], reason: str, ordinals: npt.NDArray[np.int8], stores: tuple[StoreLayout, ...]) -> None:
-    for ordinal, rows in enumerate(np.bincount(ordinals, minlength=len(stores))):
+def _class_columns(plan: JoinPlan, stage: int, ordinal: int, layout: StoreLayout) -> list[int]:
+    """Frame columns that hold values of other key classes: NULL there joins nothing either, only later."""
+    kept = [source for field, source in layout.sources if isinstance(field, KeyValue) and source.kind == "payload"]
+    return [plan.frame.payloads[stage][ordinal][source.index] for source in kept]
+
+
+def _count(dropped: Counter[str], reason: str, ordinals: npt.NDArray[np.int8], inputs: tuple[StoreLayout, ...]) -> None:
+    for ordinal, rows in enumerate(np.bincount(ordinals, minlength=len(inputs))):
         if rows:
-            dropped[f"{reason}.{stores[ordinal].stream}"] += int(rows)
+            dropped[f"{reason}.{inputs[ordinal].label}"] += int(rows)
 
 
 def _delta(
-    batch: pa.RecordBatch, frame: Frame, ordinal: int, rows: npt.NDArray[np.int64], store: StoreLayout
+    batch: pa.RecordBatch, frame: Frame, stage: int, ordinal: int, rows: npt.NDArray[np.int64], layout: StoreLayout
 ) -> list[Run]:
     if len(rows) == 0:
         return []
     index = pa.array(rows)
-    names = [key_name(i) for i in range(len(frame.key_types))]
-    keys = [normalise_key(batch.column(name).take(index)) for name in names]
-    payload = [batch.column(pool_name(i)).take(index) for i in frame.columns[ordinal]]
+    keys = [normalise_key(batch.column(pool_name(i)).take(index)) for i in frame.keys[stage]]
+    payload = [batch.column(pool_name(i)).take(index) for i in frame.payloads[stage][ordinal]]
     return build_runs(
         batch.column(HASH).to_numpy()[rows].view(np.uint64),
-        pa.RecordBatch.from_arrays(keys, names=names),
+        pa.RecordBatch.from_arrays(keys, names=[f"k{i}" for i in range(len(keys))]),
         _micros(batch.column(TIME))[rows] if frame.time_type is not None else None,
-        pa.RecordBatch.from_arrays(payload, schema=store.payload),
+        pa.RecordBatch.from_arrays(payload, schema=layout.payload),
     )
 
 

@@ -1,21 +1,26 @@
-"""Probing: the rows of one delta against the runs of all other inputs, hop by hop, in bounded chunks.
+"""Probing: the rows of one delta against the runs of all other inputs of a node, hop by hop, in bounded chunks.
 
-A *partial result* binds some inputs. It is three or four integers per row: the number of its key within the delta, an
-index per bound input into columns gathered when that input was bound, and, in a windowed query, the two times that
-decide whom it may still join (DESIGN 3.4: a result exists iff max(t) - t_i < W_i for all i):
+A *partial result* binds some inputs. It is a few integers per row: the number of its key within the delta, an index per
+bound input into columns gathered when that input was bound, and, in a windowed query, the interval [latest, limit) that
+decides whom it may still join (DESIGN 3.4: a result exists iff max(t) - t_i < W_i for all i):
 
-    latest = max(t_i)          the next row needs  t > latest - W_next
-    limit  = min(t_i + W_i)    the next row needs  t < limit
+    latest = max(t_i)          limit = min(t_i + W_i)
 
-so each hop is one search for the half-open range [latest - W_next + 1, limit). Matches are kept as ranges until they
-are cut into chunks of at most `ROWS_MAX`; each chunk is expanded, filtered by the residual predicates it binds, and
-taken to the next hop before the following chunk is touched. A hot key therefore costs time, not memory.
+A row of a stream is the interval [t, t + W), and two partials belong together iff their intervals meet: each begins
+before the other ends. What they make is the intersection. So each hop searches the codes, which are sorted by
+`latest`, for the range [latest - span + 1, limit), where `span` is the longest window among the streams of the input
+searched; for a stream that is exact, and for stored results the rows that ended too early are then dropped.
+
+Matches are kept as ranges until they are cut into chunks of at most `ROWS_MAX`; each chunk is expanded, filtered by
+the predicates it binds, and taken to the next hop before the following chunk is touched. A hot key therefore costs
+time, not memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -32,10 +37,10 @@ from watersmeet.engine.kernels import (
     rows_between,
     split_long,
 )
-from watersmeet.plan.layout import ColumnSource
-from watersmeet.plan.mjoin import MJoinPlan
+from watersmeet.plan.layout import Field, KeyValue
+from watersmeet.plan.stages import NodePlan
 from watersmeet.query.expressions import Column
-from watersmeet.state.run import Ints, Mask, Run, take
+from watersmeet.state.run import Ints, Mask, Run, key_values_equal, take
 
 ROWS_MAX = 1 << 18
 UNBOUNDED_US = 1 << 61
@@ -72,11 +77,49 @@ class Partials:
         )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Joined:
+    """Some results of a node: complete partials, and a way to their fields."""
+
+    node: NodePlan
+    delta: Run
+    partials: Partials
+
+    @property
+    def rows(self) -> int:
+        return len(self.partials.ranks)
+
+    def column(self, field: Field) -> pa.Array:
+        return field_values(self.node, self.delta, self.partials, field)
+
+
+def field_values(node: NodePlan, delta: Run, partials: Partials, field: Field, of_input: int | None = None) -> pa.Array:
+    """The values of a field in partials that bind it (as the input `of_input` holds it, where several do)."""
+    number = _holder(node, partials, field) if of_input is None else of_input
+    source = node.inputs[number].source(field)
+    bound = partials.bound[number]
+    match source.kind:
+        case "key":
+            values = take(delta.keys.column(source.index), partials.ranks)
+        case "time":
+            assert bound.times is not None
+            values = pa.array(bound.times[bound.index])
+        case "payload":
+            values = take(bound.payload[source.index], bound.index)
+    return values if values.type.equals(source.type) else pc.cast(values, source.type)
+
+
+def _holder(node: NodePlan, partials: Partials, field: Field) -> int:
+    if isinstance(field, Column):
+        return node.input_of(field.stream)
+    return next(i for i in partials.bound if any(known == field for known, _ in node.inputs[i].sources))
+
+
 def probe(
-    plan: MJoinPlan, origin: int, delta: Run, targets: Sequence[Sequence[Run]], rows_max: int = ROWS_MAX
-) -> Iterator[pa.RecordBatch]:
+    node: NodePlan, origin: int, delta: Run, targets: Sequence[Sequence[Run]], rows_max: int = ROWS_MAX
+) -> Iterator[Joined]:
     """All results with one row of `delta` as input `origin` and a row of `targets[j]` as every other input j."""
-    order = plan.probe_orders[origin]
+    order = node.probe_orders[origin]
     positions = {j: [match_keys(delta, run) for run in targets[j]] for j in order}
     alive = np.ones(len(delta.hashes), dtype=np.bool_)
     for j in order:
@@ -84,7 +127,7 @@ def probe(
         for matched in positions[j]:
             found |= matched >= 0
         alive &= found
-    hop = _Hop(plan, origin, delta, targets, positions, rows_max)
+    hop = _Hop(node, origin, delta, targets, positions, rows_max)
     ranks = delta.row_ranks()
     rows = np.flatnonzero(alive[ranks])
     for start in range(0, len(rows), rows_max):
@@ -96,7 +139,7 @@ def probe(
 class _Hop:
     """One probe: the delta, whom it probes, and where its keys lie there."""
 
-    plan: MJoinPlan
+    node: NodePlan
     origin: int
     delta: Run
     targets: Sequence[Sequence[Run]]
@@ -104,25 +147,25 @@ class _Hop:
     rows_max: int
 
     def start(self, rows: Ints, ranks: Ints) -> Partials:
+        payload = {i: take(self.delta.payload.column(i), rows) for i in self._needed(self.origin)}
         times = latest = limit = None
-        if self.plan.windowed:
+        if self.node.windowed:
             times = latest = self.delta.times(rows)
-            limit = latest + self._window(self.origin)
-        payload = {i: self.delta.payload.column(i).take(pa.array(rows)) for i in self._needed(self.origin)}
+            ends = self.node.inputs[self.origin].limit
+            limit = latest + self._span(self.origin) if ends is None else payload[ends].to_numpy()
         return Partials(ranks, latest, limit, {self.origin: Bound(payload, times, np.arange(len(rows)))})
 
-    def follow(self, partials: Partials, order: Sequence[int]) -> Iterator[pa.RecordBatch]:
+    def follow(self, partials: Partials, order: Sequence[int]) -> Iterator[Joined]:
         """The results of partials that have yet to be joined with the inputs of `order`."""
         if not order:
             if len(partials.ranks):
-                yield self.results(partials)
+                yield Joined(self.node, self.delta, partials)
             return
         target, *rest = order
         found = [split_long(self._search(partials, target, i), self.rows_max) for i in range(len(self.targets[target]))]
         sizes = np.concatenate([ranges.count for ranges in found]) if found else np.zeros(0, dtype=np.int64)
         edges = np.cumsum([0, *(len(ranges.count) for ranges in found)])
-        cuts = cut_points(sizes, self.rows_max)
-        for low, high in pairwise(cuts):
+        for low, high in pairwise(cut_points(sizes, self.rows_max)):
             pieces = [
                 (run, ranges.slice(max(low, int(first)) - int(first), min(high, int(last)) - int(first)))
                 for run, ranges, first, last in zip(self.targets[target], found, edges, edges[1:], strict=False)
@@ -130,64 +173,65 @@ class _Hop:
             ]
             yield from self.follow(self._filtered(self._bind(partials, target, pieces), target), rest)
 
-    def results(self, partials: Partials) -> pa.RecordBatch:
-        columns = [self._column(partials, column.input, column.source) for column in self.plan.output]
-        return pa.RecordBatch.from_arrays(columns, schema=self.plan.output_schema)
-
     def _search(self, partials: Partials, target: int, number: int) -> Ranges:
         run = self.targets[target][number]
         positions = self.positions[target][number][partials.ranks]
         if partials.latest is None or partials.limit is None:
             return all_rows(run, positions)
-        return rows_between(run, positions, partials.latest - self._window(target) + 1, partials.limit)
+        return rows_between(run, positions, partials.latest - self._span(target) + 1, partials.limit)
 
     def _bind(self, partials: Partials, target: int, pieces: Sequence[tuple[Run, Ranges]]) -> Partials:
-        expanded = [(run, *expand(ranges)) for run, ranges in pieces]
+        expanded = [self._still_open(partials, target, run, *expand(ranges)) for run, ranges in pieces]
         parents = np.concatenate([needles for _, needles, _ in expanded])
-        times = latest = limit = None
-        if partials.latest is not None and partials.limit is not None:
-            times = np.concatenate([run.times(rows) for run, _, rows in expanded])
-            latest = np.maximum(partials.latest[parents], times)
-            limit = np.minimum(partials.limit[parents], times + self._window(target))
         payload = {
             i: pa.concat_arrays([take(run.payload.column(i), rows) for run, _, rows in expanded])
             for i in self._needed(target)
         }
+        times = latest = limit = None
+        if partials.latest is not None and partials.limit is not None:
+            times = np.concatenate([run.times(rows) for run, _, rows in expanded])
+            ends = self.node.inputs[target].limit
+            end = times + self._span(target) if ends is None else payload[ends].to_numpy()
+            latest = np.maximum(partials.latest[parents], times)
+            limit = np.minimum(partials.limit[parents], end)
         bound = {i: earlier.narrowed(parents) for i, earlier in partials.bound.items()}
         bound[target] = Bound(payload, times, np.arange(len(parents)))
         return Partials(partials.ranks[parents], latest, limit, bound)
 
+    def _still_open(
+        self, partials: Partials, target: int, run: Run, needles: Ints, rows: Ints
+    ) -> tuple[Run, Ints, Ints]:
+        """Matches whose stored interval has not ended before the partial begins; for streams the search was exact."""
+        ends = self.node.inputs[target].limit
+        if ends is None or partials.latest is None:
+            return run, needles, rows
+        keep = take(run.payload.column(ends), rows).to_numpy() > partials.latest[needles]
+        return (run, needles, rows) if keep.all() else (run, needles[keep], rows[keep])
+
     def _filtered(self, partials: Partials, newest: int) -> Partials:
-        """Apply the residual predicates whose last column has just been bound."""
-        names = {store.stream: i for i, store in enumerate(self.plan.stores)}
-        for residual in self.plan.residuals:
-            if newest not in residual.inputs or not residual.inputs <= partials.bound.keys():
-                continue
-
-            def column(ref: Column, partials: Partials = partials) -> pa.Array:
-                store = names[ref.stream]
-                return self._column(partials, store, self.plan.stores[store].source(ref.name))
-
-            keep = evaluate(residual.predicate, column)
-            if not keep.all():
-                partials = partials.narrowed(keep)
+        """Apply the predicates whose last input has just been bound."""
+        bound = partials.bound.keys()
+        for equality in self.node.equalities:
+            if newest in (equality.left, equality.right) and {equality.left, equality.right} <= bound:
+                field = KeyValue(equality.key_class)
+                sides = [
+                    field_values(self.node, self.delta, partials, field, i) for i in (equality.left, equality.right)
+                ]
+                partials = _kept(partials, key_values_equal(*sides))
+        for residual in self.node.residuals:
+            if newest in residual.inputs and residual.inputs <= bound:
+                column = partial(field_values, self.node, self.delta, partials)
+                keep = evaluate(residual.predicate, column)
+                partials = _kept(partials, keep)
         return partials
 
-    def _column(self, partials: Partials, store: int, source: ColumnSource) -> pa.Array:
-        bound = partials.bound[store]
-        match source.kind:
-            case "key":
-                values = take(self.delta.keys.column(source.index), partials.ranks)
-            case "time":
-                assert bound.times is not None
-                values = pa.array(bound.times[bound.index])
-            case "payload":
-                values = take(bound.payload[source.index], bound.index)
-        return values if values.type.equals(source.type) else pc.cast(values, source.type)
-
     def _needed(self, store: int) -> range:
-        return range(len(self.plan.stores[store].payload))
+        return range(len(self.node.inputs[store].payload))
 
-    def _window(self, store: int) -> np.int64:
-        window = self.plan.stores[store].window_us
-        return np.int64(UNBOUNDED_US if window is None else window)
+    def _span(self, store: int) -> np.int64:
+        span = self.node.inputs[store].span_us
+        return np.int64(UNBOUNDED_US if span is None else span)
+
+
+def _kept(partials: Partials, keep: Mask) -> Partials:
+    return partials if keep.all() else partials.narrowed(keep)

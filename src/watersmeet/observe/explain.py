@@ -3,44 +3,67 @@
 from __future__ import annotations
 
 from watersmeet.observe.progress import EpochProgress
-from watersmeet.plan.mjoin import MJoinPlan
+from watersmeet.plan.fingerprint import class_text, plan_text
+from watersmeet.plan.layout import field_name
+from watersmeet.plan.stages import JoinPlan, NodePlan, StagePlan
+from watersmeet.plan.tree import tree_text
 from watersmeet.query.expressions import to_text
 from watersmeet.query.logical import JoinQuery
 from watersmeet.query.types import spark_name
 from watersmeet.units import format_bytes, format_duration
 
 
-def explain_text(query: JoinQuery, plan: MJoinPlan, slots: int, epoch: EpochProgress | None = None) -> str:
+def explain_text(query: JoinQuery, plan: JoinPlan, slots: int, epoch: EpochProgress | None = None) -> str:
     """The text that `explain()` prints; with the state of a running query where there is one."""
     lines = ["== Join =="]
-    names = [stream.name for stream in query.streams]
-    for component in query.key:
-        columns = " = ".join(f"{name}.{column}" for name, column in zip(names, component.columns, strict=True))
-        lines.append(f"key       {columns}  ({spark_name(component.type)})")
+    for key_class in query.classes:
+        lines.append(f"equal     {class_text(query, key_class)}  ({spark_name(key_class.type)})")
     for residual in query.residuals:
         lines.append(f"residual  {to_text(residual)}")
     for item in query.filters:
         lines.append(f"filter    {item.stream}: {item.sql}  (by Spark, at the source)")
     lines.append(f"select    {', '.join(item.name for item in query.select)}")
-    lines += [
-        "",
-        "== Plan ==",
-        f"mjoin({', '.join(names)})  [1 stage, {slots} slots, {plan.partitions} partition groups]",
-    ]
-    for i, (stream, store) in enumerate(zip(query.streams, plan.stores, strict=True)):
-        branch = "└─" if i == len(names) - 1 else "├─"
-        window = "unbounded" if store.window_us is None else f"within {format_duration(store.window_us)}"
-        order = " → ".join(names[j] for j in plan.probe_orders[i])
-        kept = ", ".join(name for name, _ in store.sources) or "key only"
+    for stream, window in zip(query.streams, query.windows_us, strict=True):
         delay = f", delay {format_duration(stream.delay_us)}" if stream.delay_us else ""
-        lines.append(
-            f"{branch} {stream.name}: {window}{delay}; probes {order}; keeps {kept}{_state(stream.name, epoch)}"
-        )
+        lines.append(f"stream    {stream.name}: {_window(window)}{delay}")
+    lines += ["", f"== Plan {plan_text(plan)} ==", f"{slots} slots, {plan.partitions} partition groups"]
+    for number, stage in reversed(list(enumerate(plan.stages))):
+        lines.append(f"stage {number} on {_key(query, stage)}{_destination(plan, stage)}")
+        for i, shape in enumerate(stage.shapes):
+            if len(stage.shapes) > 1:
+                lines.append(f"  slots {i}, {i + len(stage.shapes)}, ...")
+            lines += [f"  {line}" for line in _node(shape, len(shape) - 1, plan, epoch)]
     if epoch is not None:
         memory, total = epoch.count("memory_bytes"), epoch.count("state_bytes")
         lines += ["", f"epoch {epoch.epoch}: state {format_bytes(total)}, {format_bytes(memory)} of it in memory"]
     return "\n".join(lines)
 
 
-def _state(stream: str, epoch: EpochProgress | None) -> str:
-    return "" if epoch is None else f"; holds {epoch.counts.get(f'state_rows.{stream}', 0):,} rows"
+def _node(shape: tuple[NodePlan, ...], number: int, plan: JoinPlan, epoch: EpochProgress | None) -> list[str]:
+    """A node and what is below it in its stage, as a tree."""
+    node = shape[number]
+    lines = [f"join {tree_text(node.tree, plan.names)}"]
+    for i, layout in enumerate(node.inputs):
+        last = i == len(node.inputs) - 1
+        order = " → ".join(node.inputs[j].label for j in node.probe_orders[i])
+        kept = ", ".join(field_name(field) for field, _ in layout.sources) or "key only"
+        rows = "" if epoch is None else f"; holds {epoch.counts.get(f'state_rows.{layout.label}', 0):,} rows"
+        lines.append(f"{'└─' if last else '├─'} store {layout.label}: probes {order}; keeps {kept}{rows}")
+        child = node.children[i]
+        if child is not None:
+            lines += [f"{'   ' if last else '│  '}{line}" for line in _node(shape, child, plan, epoch)]
+    return lines
+
+
+def _key(query: JoinQuery, stage: StagePlan) -> str:
+    if stage.on_one_slot:
+        return "no key: one slot"
+    return "; ".join(class_text(query, query.classes[i]) for i in stage.key)
+
+
+def _destination(plan: JoinPlan, stage: StagePlan) -> str:
+    return "" if stage.feeds is None else f", results to stage {stage.feeds[0]} (exchange)"
+
+
+def _window(window_us: int | None) -> str:
+    return "unbounded" if window_us is None else f"within {format_duration(window_us)}"

@@ -1,32 +1,49 @@
-"""Which columns a store keeps, and where each value can be found again.
+"""Which fields a store keeps, and where each value can be found again.
 
-Only columns that the select list or a residual predicate reads are kept, and nothing is kept twice:
+A store holds the rows of one input of a join node: of a stream, or the results of another node. Only what is read above
+is kept, and nothing is kept twice:
 
-| column                                        | source    | why                                             |
-|-----------------------------------------------|-----------|-------------------------------------------------|
-| the event time of a windowed query            | `time`    | the run's codes hold it                         |
-| a key column its cast to the key's type keeps | `key`     | runs hold each distinct key once                |
-| any other column that is read                 | `payload` | one Arrow column of the run, in row order       |
+| field                                           | source    | why                                            |
+|-------------------------------------------------|-----------|------------------------------------------------|
+| the value of a key class of the stage           | `key`     | runs hold each distinct key once               |
+| a column that can be had back from such a value | `key`     |                                                |
+| the event time of a stream in a windowed query  | `time`    | the run's codes hold it                        |
+| anything else that is read                      | `payload` | one Arrow column of the run, in row order      |
 
-Floating-point keys are normalised (-0.0 to 0.0, one NaN), so their columns are payload when they are read.
+Key values are cast to the type of their class and normalised (-0.0 to 0.0, one NaN), so a floating-point column is
+payload where it is read. In a windowed query the rows of a node's results are *intervals* [latest, limit): `latest`
+is their greatest event time, which the codes hold, and `limit` the least t_i + W_i, which is a payload column.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import pyarrow as pa
 
-from watersmeet.query.expressions import columns_of
-from watersmeet.query.logical import JoinQuery, Stream
+from watersmeet.plan.tree import Join, Leaf, Tree, streams_of
+from watersmeet.query.expressions import Column, columns_of
+from watersmeet.query.logical import JoinQuery
 from watersmeet.query.types import recoverable
+
+LIMIT = "_limit"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyValue:
+    """The value that all columns of a key class have in a row."""
+
+    key_class: int
+
+
+Field: TypeAlias = Column | KeyValue
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnSource:
-    """Where the values of one kept column are: a key component, the event time, or a payload column."""
+    """Where the values of one field are: a key component, the event time, or a payload column."""
 
     kind: Literal["key", "time", "payload"]
     index: int
@@ -35,46 +52,89 @@ class ColumnSource:
 
 @dataclass(frozen=True, slots=True)
 class StoreLayout:
-    """One input of the join node: its stream, window and kept columns."""
+    """One input of a join node: what it holds, for how long its rows count, and its fields."""
 
-    stream: str
-    window_us: int | None
-    sources: tuple[tuple[str, ColumnSource], ...]
+    tree: Tree
+    label: str
+    span_us: int | None
+    sources: tuple[tuple[Field, ColumnSource], ...]
     payload: pa.Schema
+    limit: int | None
+    """The payload column that holds `limit`, in stores of results of a windowed query."""
 
-    def source(self, column: str) -> ColumnSource:
-        return dict(self.sources)[column]
-
-
-def read_columns(query: JoinQuery) -> dict[str, list[str]]:
-    """The columns of each stream that the select list or a residual reads, in schema order."""
-    read: dict[str, set[str]] = {stream.name: set() for stream in query.streams}
-    refs = [ref for item in query.select for ref in item.refs]
-    refs += [ref for residual in query.residuals for ref in columns_of(residual)]
-    for ref in refs:
-        read[ref.stream].add(ref.name)
-    return {s.name: [name for name in s.schema.names if name in read[s.name]] for s in query.streams}
+    def source(self, field: Field) -> ColumnSource:
+        return dict(self.sources)[field]
 
 
-def lay_out(query: JoinQuery) -> tuple[StoreLayout, ...]:
-    """The store layouts of a query, in stream order."""
-    read = read_columns(query)
-    return tuple(_store(query, ordinal, stream, read[stream.name]) for ordinal, stream in enumerate(query.streams))
+def fields_above(query: JoinQuery, tree: Tree) -> list[Field]:
+    """What is read of a tree's rows outside of it: selected columns, columns of residual predicates that it does not
+    bind, and values of key classes that reach out of it. For the whole join: the selected columns."""
+    inside = streams_of(tree)
+    ordinal = {stream.name: i for i, stream in enumerate(query.streams)}
+    columns = [ref for item in query.select for ref in item.refs]
+    for residual in query.residuals:
+        if not {ordinal[column.stream] for column in columns_of(residual)} <= inside:
+            columns += columns_of(residual)
+    fields: list[Field] = [column for column in columns if ordinal[column.stream] in inside]
+    for i, key_class in enumerate(query.classes):
+        if key_class.streams & inside and key_class.streams - inside:
+            fields.append(KeyValue(i))
+    return list(dict.fromkeys(fields))
 
 
-def _store(query: JoinQuery, ordinal: int, stream: Stream, columns: Iterable[str]) -> StoreLayout:
-    keys = {component.columns[ordinal]: i for i, component in reversed(list(enumerate(query.key)))}
-    sources: list[tuple[str, ColumnSource]] = []
+def field_type(query: JoinQuery, field: Field) -> pa.DataType:
+    match field:
+        case KeyValue(key_class):
+            return query.classes[key_class].type
+        case Column(stream, name):
+            return next(s for s in query.streams if s.name == stream).schema.field(name).type
+
+
+def field_name(field: Field) -> str:
+    return f"#{field.key_class}" if isinstance(field, KeyValue) else f"{field.stream}.{field.name}"
+
+
+def lay_out(query: JoinQuery, tree: Tree, key: tuple[int, ...], label: str) -> StoreLayout:
+    """The store of an input of a node whose stage is keyed by the classes `key`."""
+    sources: list[tuple[Field, ColumnSource]] = []
     payload: list[pa.Field] = []
-    for column in columns:
-        field = stream.schema.field(column)
-        component = keys.get(column)
-        if component is not None and recoverable(field.type, query.key[component].type):
-            source = ColumnSource("key", component, field.type)
-        elif query.windowed and column == stream.event_time:
-            source = ColumnSource("time", 0, field.type)
+    for field in fields_above(query, tree):
+        kind = field_type(query, field)
+        component = _component(query, field, key)
+        if component is not None:
+            source = ColumnSource("key", component, kind)
+        elif _is_event_time(query, tree, field):
+            source = ColumnSource("time", 0, kind)
         else:
-            source = ColumnSource("payload", len(payload), field.type)
-            payload.append(pa.field(column, field.type))
-        sources.append((column, source))
-    return StoreLayout(stream.name, query.windows_us[ordinal], tuple(sources), pa.schema(payload))
+            source = ColumnSource("payload", len(payload), kind)
+            payload.append(pa.field(field_name(field), kind))
+        sources.append((field, source))
+    limit = None
+    if query.windowed and isinstance(tree, Join):
+        limit = len(payload)
+        payload.append(pa.field(LIMIT, pa.int64()))
+    return StoreLayout(tree, label, _span(query, streams_of(tree)), tuple(sources), pa.schema(payload), limit)
+
+
+def _component(query: JoinQuery, field: Field, key: tuple[int, ...]) -> int | None:
+    """The component of the stage's key from which the field can be had."""
+    if isinstance(field, KeyValue):
+        return key.index(field.key_class) if field.key_class in key else None
+    ordinal = [stream.name for stream in query.streams].index(field.stream)
+    for component, number in enumerate(key):
+        key_class = query.classes[number]
+        if key_class.columns[ordinal] == field.name and recoverable(field_type(query, field), key_class.type):
+            return component
+    return None
+
+
+def _is_event_time(query: JoinQuery, tree: Tree, field: Field) -> bool:
+    if not query.windowed or not isinstance(tree, Leaf) or not isinstance(field, Column):
+        return False
+    return query.streams[tree.stream].event_time == field.name
+
+
+def _span(query: JoinQuery, streams: Iterable[int]) -> int | None:
+    """The longest window among the streams; None where one is unbounded."""
+    windows = [query.windows_us[stream] for stream in streams]
+    return None if None in windows else max(window for window in windows if window is not None)

@@ -1,17 +1,16 @@
-"""The join graph: which columns are made equal, and the key that all streams share.
+"""The join graph: which columns are made equal, and so which key classes there are.
 
-Columns linked by equalities form *key classes* (union-find, so transitive equalities come for free). A class with a
-column in every stream is a component of the join key: rows are partitioned, stored and probed by all of them together.
-What the key does not say is kept beside it, so that key, filters and residuals together mean what the equalities said:
+Columns linked by equalities form *key classes* (union-find, so transitive equalities come for free). Join nodes are
+partitioned, stored and probed by the classes their inputs share. What the classes do not say is kept beside them, so
+that classes, filters and residuals together mean what the equalities said:
 
 | equality                                                | becomes                                              |
 |---------------------------------------------------------|------------------------------------------------------|
-| of a class that covers all streams                      | part of the key                                      |
-| of a class that does not                                | a residual `=` (NULL equals nothing)                 |
+| between two streams                                     | part of a class (NULL equals nothing)                |
 | of a second column of one stream in a class             | a filter on that stream: both columns are equal      |
-| exact (say BIGINT = BIGINT) where the class is a double | part of the key *and* a residual: doubles are coarser |
+| exact (say BIGINT = BIGINT) where the class is a double | part of the class *and* a residual                   |
 
-Known limitation: every stream must be connected, and at least one class must cover all streams.
+Every stream must be linked to the others, by an equality or by another predicate.
 """
 
 from __future__ import annotations
@@ -19,51 +18,47 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TypeVar
 
 import pyarrow as pa
 
 from watersmeet.errors import QueryError
-from watersmeet.query.expressions import Column, Compare, Expression, quote
+from watersmeet.query.expressions import Column, Compare, Expression, columns_of, quote
 from watersmeet.query.names import field_of_column, type_of_column
-from watersmeet.query.relations import Equality, Filter, KeyComponent, Stream
+from watersmeet.query.relations import Equality, Filter, KeyClass, Stream
 from watersmeet.query.types import collation_of, common_key_type, is_atomic, is_floating, spark_name
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class JoinKey:
-    """The key components, in a fixed order, and the rest of what the equalities demand."""
+class JoinKeys:
+    """The key classes, in a fixed order, and the rest of what the equalities demand."""
 
-    components: tuple[KeyComponent, ...]
+    classes: tuple[KeyClass, ...]
     filters: tuple[Filter, ...]
     residuals: tuple[Expression, ...]
 
 
-def join_key(streams: Sequence[Stream], equalities: Sequence[Equality]) -> JoinKey:
-    """The key of a join over `streams` (columns are given in their order); QueryError if they share none."""
+def join_keys(
+    streams: Sequence[Stream], equalities: Sequence[Equality], residuals: Sequence[Expression] = ()
+) -> JoinKeys:
+    """The key classes of a join over `streams` (columns are given in their order); QueryError if it joins nothing."""
     usable = [equality for equality in equalities if _is_usable(streams, equality)]
-    _check_connected(streams, usable)
-    classes = _key_classes(usable)
-    components: list[KeyComponent] = []
+    _check_connected(streams, usable, residuals)
+    classes: list[KeyClass] = []
     filters: list[Filter] = []
-    covered: dict[Column, pa.DataType] = {}
-    for members in classes:
-        if len({column.stream for column in members}) == len(streams):
+    types: dict[Column, pa.DataType] = {}
+    for members in _united_columns(usable):
+        if len({column.stream for column in members}) > 1:
             type_ = _class_type(streams, members)
-            covered |= dict.fromkeys(members, type_)
-            component, same = _component(streams, members, type_)
-            components.append(component)
+            types |= dict.fromkeys(members, type_)
+            key_class, same = _key_class(streams, members, type_)
+            classes.append(key_class)
             filters.extend(same)
-    if not components:
-        raise _no_common_key(streams, classes)
-    components.sort(key=lambda component: component.columns)
-    return JoinKey(tuple(components), tuple(filters), tuple(_residuals(streams, usable, covered)))
-
-
-def key_components(streams: Sequence[Stream], equalities: Sequence[Equality]) -> tuple[KeyComponent, ...]:
-    return join_key(streams, equalities).components
+    classes.sort(key=lambda key_class: tuple(column or "" for column in key_class.columns))
+    return JoinKeys(tuple(classes), tuple(filters), tuple(_residuals(streams, usable, types)))
 
 
 def _is_usable(streams: Sequence[Stream], equality: Equality) -> bool:
@@ -116,11 +111,15 @@ def _no_common_type(streams: Sequence[Stream], members: Sequence[Column]) -> Que
     )
 
 
-def _check_connected(streams: Sequence[Stream], equalities: Sequence[Equality]) -> None:
+def _check_connected(
+    streams: Sequence[Stream], equalities: Sequence[Equality], residuals: Sequence[Expression]
+) -> None:
     links = [(equality.left.stream, equality.right.stream) for equality in equalities]
+    for residual in residuals:
+        links += pairwise(column.stream for column in columns_of(residual))
     if all(left == right for left, right in links):
         raise QueryError(
-            "the join has no equality between streams",
+            "the join has no predicate between streams",
             hint=f"add one with where, like '{streams[0].name}.id = {streams[1].name}.id'",
             error_class="NO_EQUALITY",
         )
@@ -129,25 +128,25 @@ def _check_connected(streams: Sequence[Stream], equalities: Sequence[Equality]) 
         alone = min(groups, key=lambda group: (len(group), sorted(group)))
         raise QueryError(
             f"{'stream' if len(alone) == 1 else 'streams'} {_listed(sorted(alone))} not connected to the others: "
-            "no equality links them",
+            "no predicate links them",
             hint="add one with where, or take the stream out",
             error_class="UNCONNECTED_STREAM",
         )
 
 
-def _component(
+def _key_class(
     streams: Sequence[Stream], members: Sequence[Column], type_: pa.DataType
-) -> tuple[KeyComponent, list[Filter]]:
-    """The first column of each stream (in schema order) is the key's; the others must equal it, as the key compares."""
-    chosen: list[str] = []
+) -> tuple[KeyClass, list[Filter]]:
+    """The first column of each stream (in schema order) is the class's; the others must equal it, as keys compare."""
+    chosen: list[str | None] = []
     filters: list[Filter] = []
     for stream in streams:
-        first, *others = (name for name in stream.schema.names if Column(stream.name, name) in members)
-        chosen.append(first)
-        for other in others:
-            sides = (_as_key(stream.schema.field(name), type_) for name in (first, other))
+        mine = [name for name in stream.schema.names if Column(stream.name, name) in members]
+        chosen.append(mine[0] if mine else None)
+        for other in mine[1:]:
+            sides = (_as_key(stream.schema.field(name), type_) for name in (mine[0], other))
             filters.append(Filter(stream.name, " = ".join(sides)))
-    return KeyComponent(tuple(chosen), type_), filters
+    return KeyClass(tuple(chosen), type_), filters
 
 
 def _as_key(field: pa.Field, type_: pa.DataType) -> str:
@@ -157,30 +156,20 @@ def _as_key(field: pa.Field, type_: pa.DataType) -> str:
 
 
 def _residuals(
-    streams: Sequence[Stream], equalities: Sequence[Equality], covered: Mapping[Column, pa.DataType]
+    streams: Sequence[Stream], equalities: Sequence[Equality], class_types: Mapping[Column, pa.DataType]
 ) -> list[Expression]:
+    """Equalities that are finer than their class: a class of doubles takes different BIGINTs for equal."""
     residuals: dict[Expression, None] = {}
     for equality in equalities:
         if equality.left.stream == equality.right.stream:
             continue
-        key_type = covered.get(equality.left)
         exact = not is_floating(_class_type(streams, (equality.left, equality.right)))
-        if key_type is None or (is_floating(key_type) and exact):
+        if is_floating(class_types[equality.left]) and exact:
             residuals[Compare("=", equality.left, equality.right)] = None
     return list(residuals)
 
 
-def _no_common_key(streams: Sequence[Stream], classes: Sequence[Sequence[Column]]) -> QueryError:
-    found = "; ".join(" = ".join(_dotted(column) for column in members) for members in classes)
-    return QueryError(
-        f"streams {_listed(stream.name for stream in streams)} share no common key; this version joins on one key "
-        f"class, with a column in every stream, and the equalities only give {found}",
-        hint="chain the equalities through the same columns, or split the join in two",
-        error_class="NO_COMMON_KEY",
-    )
-
-
-def _key_classes(equalities: Sequence[Equality]) -> list[list[Column]]:
+def _united_columns(equalities: Sequence[Equality]) -> list[list[Column]]:
     classes = [sorted(members, key=_dotted) for members in _united([(e.left, e.right) for e in equalities])]
     return sorted(classes, key=lambda members: [_dotted(column) for column in members])
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 from watersmeet.errors import QueryError
 from watersmeet.query.expressions import Expression, columns_of
-from watersmeet.query.joingraph import join_key
+from watersmeet.query.joingraph import join_keys
 from watersmeet.query.names import field_of_column
-from watersmeet.query.relations import ColumnRef, Filter, KeyComponent, SelectItem, Stream, internal_name
+from watersmeet.query.relations import ColumnRef, Filter, KeyClass, SelectItem, Stream, internal_name
 from watersmeet.query.selection import select_items
 from watersmeet.query.sqltext import parse_condition
 from watersmeet.query.types import collation_of
@@ -24,7 +24,7 @@ __all__ = [
     "ColumnRef",
     "Filter",
     "JoinQuery",
-    "KeyComponent",
+    "KeyClass",
     "SelectItem",
     "Stream",
     "build_query",
@@ -37,10 +37,10 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 @dataclass(frozen=True, slots=True)
 class JoinQuery:
-    """A checked query. Streams are sorted by name; `windows_us` and the columns of the key follow that order."""
+    """A checked query. Streams are sorted by name; `windows_us` and the columns of a key class follow that order."""
 
     streams: tuple[Stream, ...]
-    key: tuple[KeyComponent, ...]
+    classes: tuple[KeyClass, ...]
     filters: tuple[Filter, ...]
     residuals: tuple[Expression, ...]
     windows_us: tuple[int | None, ...]
@@ -67,13 +67,15 @@ def build_query(
     if any(window is not None for window in windows_us):
         check_event_times(ordered)
     conditions = [parse_condition(text, ordered) for text in where]
-    key = join_key(ordered, [equality for condition in conditions for equality in condition.equalities])
-    filters = (*(item for condition in conditions for item in condition.filters), *key.filters)
-    residuals = (*(item for condition in conditions for item in condition.residuals), *key.residuals)
+    equalities = [equality for condition in conditions for equality in condition.equalities]
+    given = [item for condition in conditions for item in condition.residuals]
+    keys = join_keys(ordered, equalities, given)
+    filters = (*(item for condition in conditions for item in condition.filters), *keys.filters)
+    residuals = (*given, *keys.residuals)
     _refuse_collations(ordered, residuals)
     return JoinQuery(
         streams=ordered,
-        key=key.components,
+        classes=keys.classes,
         filters=tuple(dict.fromkeys(filters)),
         residuals=tuple(dict.fromkeys(residuals)),
         windows_us=windows_us,

@@ -33,11 +33,17 @@ class Equality:
 
 
 @dataclass(frozen=True, slots=True)
-class KeyComponent:
-    """One part of the join key: the equal column of each stream, in stream order, and the type all are cast to."""
+class KeyClass:
+    """Columns made equal by predicates: one per stream, in stream order (None: the stream has none), and the type all
+    are cast to. A class has a column in two streams at least."""
 
-    columns: tuple[str, ...]
+    columns: tuple[str | None, ...]
     type: pa.DataType
+
+    @property
+    def streams(self) -> frozenset[int]:
+        """The ordinals of the streams that have a column in the class."""
+        return frozenset(i for i, column in enumerate(self.columns) if column is not None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from watersmeet.engine.fold import SlotReport, SlotTask
-from watersmeet.plan.mjoin import MJoinPlan
 from watersmeet.plan.partitioning import group_ranges
-from watersmeet.state.manifest import Manifest
+from watersmeet.plan.stages import JoinPlan
+from watersmeet.state.manifest import ExtentRef, Manifest
 
 GAUGES = ("memory_bytes", "state_bytes", "state_rows")
 """Counts that describe the moment; all others add up over the life of the query."""
@@ -26,14 +26,15 @@ class Intake:
     times_max_us: tuple[int | None, ...]
 
 
-def slot_tasks(manifest: Manifest) -> list[SlotTask]:
-    """The tasks of the epoch after `manifest`, one per slot; the attempt fills in its own name."""
+def slot_tasks(manifest: Manifest, stage: int) -> list[SlotTask]:
+    """The tasks of one stage of the epoch after `manifest`, one per slot; the attempt fills in its own name."""
     tasks = []
-    for slot, extents in enumerate(manifest.extents):
+    for slot, extents in enumerate(manifest.extents[stage]):
         ranges = group_ranges(manifest.assignment, slot)
         tasks.append(
             SlotTask(
                 epoch=manifest.epoch + 1,
+                stage=stage,
                 slot=slot,
                 attempt="",
                 watermark_us=manifest.watermark_us,
@@ -50,19 +51,20 @@ def named(task: SlotTask, attempt: str) -> SlotTask:
     return replace(task, attempt=attempt)
 
 
-def one_report_per_slot(reports: Sequence[SlotReport], slots: int) -> list[SlotReport]:
-    """Accept one report of each slot: a task that ran twice says the same twice, under other file names."""
-    accepted: dict[int, SlotReport] = {}
+def one_report_per_task(reports: Sequence[SlotReport], stages: int, slots: int) -> list[SlotReport]:
+    """Accept one report of each slot and stage: a task that ran twice says the same twice, under other file names."""
+    accepted: dict[tuple[int, int], SlotReport] = {}
     for report in reports:
-        accepted.setdefault(report.slot, report)
-    missing = [slot for slot in range(slots) if slot not in accepted]
+        accepted.setdefault((report.stage, report.slot), report)
+    tasks = [(stage, slot) for stage in range(stages) for slot in range(slots)]
+    missing = [task for task in tasks if task not in accepted]
     if missing:
-        raise RuntimeError(f"slots {missing} sent no report")
-    return [accepted[slot] for slot in range(slots)]
+        raise RuntimeError(f"(stage, slot) {missing} sent no report")
+    return [accepted[task] for task in tasks]
 
 
 def commit(
-    plan: MJoinPlan,
+    plan: JoinPlan,
     before: Manifest,
     reports: Sequence[SlotReport],
     intake: Intake,
@@ -85,9 +87,13 @@ def commit(
         last_seen_ms=seen,
         assignment=before.assignment,
         segments={name: ref for name, ref in segments.items() if name in used},
-        extents=tuple(report.extents for report in reports),
+        extents=_by_stage(reports, len(plan.stages)),
         totals=_totals(before.totals, reports),
     )
+
+
+def _by_stage(reports: Sequence[SlotReport], stages: int) -> tuple[tuple[tuple[ExtentRef, ...], ...], ...]:
+    return tuple(tuple(r.extents for r in reports if r.stage == stage) for stage in range(stages))
 
 
 def counts_of(reports: Sequence[SlotReport]) -> dict[str, int]:
@@ -108,7 +114,7 @@ def _totals(before: Mapping[str, int], reports: Sequence[SlotReport]) -> dict[st
 
 
 def _watermark(
-    plan: MJoinPlan, before: int | None, times_max_us: Sequence[int | None], idle: Sequence[bool]
+    plan: JoinPlan, before: int | None, times_max_us: Sequence[int | None], idle: Sequence[bool]
 ) -> int | None:
     """The least, over streams that are not idle, of the latest event time minus the delay; it never falls.
 

@@ -6,7 +6,7 @@ State lives in files as it does on Spark. Crashes are simulated by making a new 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +19,13 @@ from watersmeet.engine.fold import SlotReport
 from watersmeet.engine.inbox import chunks, normalise_key
 from watersmeet.engine.step import step
 from watersmeet.errors import QueryError
-from watersmeet.plan.frame import HASH, STREAM, TIME, key_name, pool_name
-from watersmeet.plan.mjoin import MJoinPlan, plan_mjoin
+from watersmeet.plan.default_tree import default_tree
+from watersmeet.plan.frame import HASH, STAGE, STREAM, TIME, pool_name
+from watersmeet.plan.layout import Field, KeyValue
 from watersmeet.plan.partitioning import DEFAULT_PARTITIONS, group_of
+from watersmeet.plan.stages import plan_join
+from watersmeet.plan.tree import Join
+from watersmeet.query.expressions import Column
 from watersmeet.query.logical import JoinQuery, internal_name
 from watersmeet.runtime.epoch import Intake, commit, named, slot_tasks
 from watersmeet.state.manifest import Manifest, before_first_epoch, from_json, reassign
@@ -56,18 +60,19 @@ class InProcessQuery:
         memory_budget_bytes: int | None = None,
         hash_keys: Hash = pandas_hash,
         cut: Callable[[Iterable[pa.RecordBatch]], Iterable[pa.Table]] = chunks,
+        trees: Sequence[Join] = (),
     ) -> None:
         if any(item.column is None for item in query.select) or query.filters:
             raise QueryError("filters and expressions in the select list are evaluated by Spark")
         self.query = query
-        self.plan: MJoinPlan = plan_mjoin(query, partitions)
+        self.plan = plan_join(query, tuple(trees) or (default_tree(query),), partitions)
         self.folder, self.memory, self.budget = folder, memory, memory_budget_bytes
         self.hash_keys, self.cut = hash_keys, cut
         manifests = names(folder / "manifests")
         if manifests:
             self.manifest = from_json((folder / "manifests" / manifests[-1]).read_bytes())
         else:
-            self.manifest = before_first_epoch(len(query.streams), partitions, slots)
+            self.manifest = before_first_epoch(len(query.streams), len(self.plan.stages), partitions, slots)
         self.manifest = reassign(self.manifest, slots)
 
     def run(self, batch: Mapping[str, pa.Table], *, now_ms: int = 0, idle_timeout_ms: int | None = None) -> pa.Table:
@@ -80,7 +85,10 @@ class InProcessQuery:
         self, batch: Mapping[str, pa.Table], *, now_ms: int = 0, idle_timeout_ms: int | None = None
     ) -> tuple[pa.Table, Manifest]:
         """Run one epoch without committing it, as a task that fails afterwards would."""
-        frames = [self.frame(i, batch[s.name]) for i, s in enumerate(self.query.streams) if s.name in batch]
+        inboxes: list[list[pa.RecordBatch]] = [[] for _ in self.plan.stages]
+        for i, stream in enumerate(self.query.streams):
+            if stream.name in batch:
+                inboxes[self.plan.entry(i)[0]].append(self.frame(i, batch[stream.name]))
         intake = Intake(
             tuple(batch[s.name].num_rows if s.name in batch else 0 for s in self.query.streams),
             tuple(self._latest(s.event_time, batch.get(s.name)) for s in self.query.streams),
@@ -88,17 +96,16 @@ class InProcessQuery:
         attempt = uuid.uuid4().hex[:8]  # a name no attempt before a restart has used
         outputs: list[pa.RecordBatch] = []
         reports: list[SlotReport] = []
-        assignment = np.asarray(self.manifest.assignment)
-        for task in slot_tasks(self.manifest):
-            share = [self._share(frame, assignment, task.slot) for frame in frames]
-            tiers = Tiers(self.folder / "segments", self.memory, self.budget)
-            running = step(self.plan, named(task, attempt), share, tiers, self.cut)
-            while True:
-                try:
-                    outputs.append(next(running))
-                except StopIteration as done:
-                    reports.append(done.value)
-                    break
+        for number, stage in enumerate(self.plan.stages):
+            emitted: list[pa.RecordBatch] = []
+            for task in slot_tasks(self.manifest, number):
+                share = [self._share(frame, task.slot) for frame in inboxes[number]]
+                running = step(self.plan, named(task, attempt), share, self._tiers(), self.cut)
+                reports.append(drain(running, emitted))
+            if stage.feeds is None:
+                outputs = emitted
+            else:
+                inboxes[stage.feeds[0]] += [self._hashed(frame, stage.feeds[0]) for frame in emitted]
         after = commit(
             self.plan, self.manifest, reports, intake, batch=None, now_ms=now_ms, idle_timeout_ms=idle_timeout_ms
         )
@@ -117,31 +124,64 @@ class InProcessQuery:
 
     def frame(self, ordinal: int, table: pa.Table) -> pa.RecordBatch:
         """The rows of one stream in the frame that the plan prescribes."""
-        stream, schema = self.query.streams[ordinal], self.plan.frame.schema
+        stream, frame = self.query.streams[ordinal], self.plan.frame
+        stage, number = self.plan.entry(ordinal)
         table = table.select(stream.schema.names).cast(stream.schema).combine_chunks()
-        columns: dict[str, pa.Array] = {STREAM: pa.array(np.full(table.num_rows, ordinal, dtype=np.int8))}
-        keys = [normalise_key(_flat(table[c.columns[ordinal]]).cast(c.type)) for c in self.query.key]
-        columns[HASH] = pa.array(self.hash_keys(keys).view(np.int64))
-        if self.plan.frame.time_type is not None:
-            columns[TIME] = _flat(table[stream.event_time])
-        columns |= {key_name(i): key for i, key in enumerate(keys)}
-        payload = self.plan.stores[ordinal].payload.names
-        columns |= {
-            pool_name(i): _flat(table[n]) for n, i in zip(payload, self.plan.frame.columns[ordinal], strict=True)
+        columns: dict[str, pa.Array] = {
+            STAGE: pa.array(np.full(table.num_rows, stage, dtype=np.int8)),
+            STREAM: pa.array(np.full(table.num_rows, number, dtype=np.int8)),
         }
-        full = [columns.get(f.name, None) for f in schema]
-        arrays = [pa.nulls(table.num_rows, f.type) if c is None else c for c, f in zip(full, schema, strict=True)]
-        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+        if frame.time_type is not None:
+            columns[TIME] = _flat(table[stream.event_time])
+        key: list[Field] = [KeyValue(i) for i in self.plan.stages[stage].key]
+        layout = self.plan.stages[stage].inputs[number]
+        payload = [field for field, source in layout.sources if source.kind == "payload"]
+        places = (*frame.keys[stage], *frame.payloads[stage][number])
+        if not key:
+            columns[pool_name(places[0])] = pa.array(np.zeros(table.num_rows, dtype=np.int8))
+            places = places[1:]
+        for place, field in zip(places, [*key, *payload], strict=True):
+            columns[pool_name(place)] = self._values(ordinal, table, field)
+        arrays = [columns.get(f.name, pa.nulls(table.num_rows, f.type)) for f in frame.schema]
+        return self._hashed(pa.RecordBatch.from_arrays(arrays, schema=frame.schema), stage)
 
-    def _share(self, frame: pa.RecordBatch, assignment: npt.NDArray[np.int64], slot: int) -> pa.RecordBatch:
+    def _values(self, ordinal: int, table: pa.Table, field: Field) -> pa.Array:
+        if isinstance(field, Column):
+            return _flat(table[field.name])
+        key_class = self.query.classes[field.key_class]
+        return normalise_key(_flat(table[key_class.columns[ordinal]]).cast(key_class.type))
+
+    def _hashed(self, frame: pa.RecordBatch, stage: int) -> pa.RecordBatch:
+        """The frame with the hash of its key; a stage without a key has one hash."""
+        hashes = np.zeros(frame.num_rows, dtype=np.int64)
+        if self.plan.stages[stage].key:
+            keys = [frame.column(pool_name(i)) for i in self.plan.frame.keys[stage]]
+            hashes = self.hash_keys(keys).view(np.int64)
+        return frame.set_column(frame.schema.get_field_index(HASH), HASH, pa.array(hashes))
+
+    def _share(self, frame: pa.RecordBatch, slot: int) -> pa.RecordBatch:
         groups = group_of(frame.column(HASH).to_numpy().view(np.uint64), self.plan.partitions)
-        return frame.filter(pa.array(assignment[groups] == slot))
+        return frame.filter(pa.array(np.asarray(self.manifest.assignment)[groups] == slot))
+
+    def _tiers(self) -> Tiers:
+        budget = None if self.budget is None else self.budget // len(self.plan.stages)
+        return Tiers(self.folder / "segments", self.memory, budget)
 
     def _latest(self, event_time: str | None, table: pa.Table | None) -> int | None:
         if table is None or event_time is None or not self.plan.windowed:
             return None
         latest = pc.max(table[event_time].cast(pa.timestamp("us"))).cast(pa.int64()).as_py()
         return None if latest is None else int(latest)
+
+
+def drain(running: Generator[pa.RecordBatch, None, SlotReport], into: list[pa.RecordBatch]) -> SlotReport:
+    """Run a step to its end; what it yields is appended, its report returned."""
+    while True:
+        try:
+            into.append(next(running))
+        except StopIteration as done:
+            report: SlotReport = done.value
+            return report
 
 
 def _flat(column: pa.ChunkedArray) -> pa.Array:

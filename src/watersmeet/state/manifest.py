@@ -8,7 +8,7 @@ the watermark that decides lateness, the assignment of groups to slots, and the 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -37,8 +37,7 @@ class ExtentRef:
     store: int
     bucket: int
     rows: int
-    time_min: int
-    time_max: int
+    expires_us: int | None
     group_low: int
     group_high: int
 
@@ -54,21 +53,22 @@ class Manifest:
     last_seen_ms: tuple[int, ...]
     assignment: tuple[int, ...]
     segments: Mapping[str, SegmentRef]
-    extents: tuple[tuple[ExtentRef, ...], ...]
+    extents: tuple[tuple[tuple[ExtentRef, ...], ...], ...]
+    """By stage and slot."""
     totals: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def slots(self) -> int:
-        return len(self.extents)
+        return len(self.extents[0])
 
     def to_json(self) -> bytes:
         value = asdict(self)
         value["segments"] = [[s.name, s.bytes, s.crc] for s in self.segments.values()]
-        value["extents"] = [[list(asdict(e).values()) for e in slot] for slot in self.extents]
+        value["extents"] = [[[list(asdict(e).values()) for e in slot] for slot in stage] for stage in self.extents]
         return json.dumps({"format": FORMAT_VERSION, **value}).encode()
 
 
-def before_first_epoch(streams: int, partitions: int, slots: int) -> Manifest:
+def before_first_epoch(streams: int, stages: int, partitions: int, slots: int) -> Manifest:
     """The state of a query that has not seen a row."""
     return Manifest(
         epoch=BEFORE_FIRST_EPOCH,
@@ -78,7 +78,7 @@ def before_first_epoch(streams: int, partitions: int, slots: int) -> Manifest:
         last_seen_ms=(0,) * streams,
         assignment=even_assignment(partitions, slots),
         segments={},
-        extents=((),) * slots,
+        extents=(((),) * slots,) * stages,
     )
 
 
@@ -92,7 +92,8 @@ def from_json(data: bytes) -> Manifest:
             hint="open it with the version that wrote it, or start with a new checkpointLocation",
         )
     segments = {name: SegmentRef(name, size, crc) for name, size, crc in value.pop("segments")}
-    extents = tuple(tuple(ExtentRef(*entry) for entry in slot) for slot in value.pop("extents"))
+    stages = value.pop("extents")
+    extents = tuple(tuple(tuple(ExtentRef(*entry) for entry in slot) for slot in stage) for stage in stages)
     for name in ("times_max_us", "last_seen_ms", "assignment"):
         value[name] = tuple(value[name])
     return Manifest(segments=segments, extents=extents, **value)
@@ -104,12 +105,14 @@ def reassign(manifest: Manifest, slots: int) -> Manifest:
         return manifest
     assignment = even_assignment(len(manifest.assignment), slots)
     owned = [group_ranges(assignment, slot) for slot in range(slots)]
-    everything = [extent for slot in manifest.extents for extent in slot]
-    extents = tuple(
-        tuple(part for extent in everything for low, high in ranges for part in _cut(extent, low, high))
-        for ranges in owned
-    )
+    extents = tuple(tuple(_dealt(stage, ranges) for ranges in owned) for stage in manifest.extents)
     return replace(manifest, assignment=assignment, extents=extents)
+
+
+def _dealt(stage: Sequence[Sequence[ExtentRef]], ranges: Sequence[tuple[int, int]]) -> tuple[ExtentRef, ...]:
+    """What of a stage's extents lies in the ranges of groups."""
+    everything = [extent for slot in stage for extent in slot]
+    return tuple(part for extent in everything for low, high in ranges for part in _cut(extent, low, high))
 
 
 def _cut(extent: ExtentRef, low: int, high: int) -> tuple[ExtentRef, ...]:

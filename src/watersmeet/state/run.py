@@ -149,12 +149,16 @@ def keys_equal(left: pa.RecordBatch, left_rows: Ints, right: pa.RecordBatch, rig
     """Whether key values are equal, row by row. Keys hold no NULL, and floats are normalised before they get here."""
     equal = np.ones(len(left_rows), dtype=np.bool_)
     for a, b in zip(left.columns, right.columns, strict=True):
-        if (bits := _bits(a)) is not None and (other := _bits(b)) is not None:
-            equal &= bits[left_rows] == other[right_rows]
-        else:
-            values = pc.equal(take(a, left_rows), take(b, right_rows))
-            equal &= values.to_numpy(zero_copy_only=False)
+        equal &= key_values_equal(take(a, left_rows), take(b, right_rows))
     return equal
+
+
+def key_values_equal(left: pa.Array, right: pa.Array) -> Mask:
+    """Whether two columns of key values are equal, row by row."""
+    if (bits := _bits(left)) is not None and (other := _bits(right)) is not None:
+        equal: Mask = bits == other
+        return equal
+    return pc.equal(left, right).to_numpy(zero_copy_only=False)
 
 
 def take(column: pa.Array, rows: Ints) -> pa.Array:

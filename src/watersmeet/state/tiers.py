@@ -38,9 +38,13 @@ _verified: set[Path] = set()
 """Durable files whose checksum this process has verified: they are immutable, so once is enough."""
 
 
-def segment_name(epoch: int, slot: int, attempt: str, number: int) -> str:
+def task_name(epoch: int, stage: int, slot: int) -> str:
+    return f"{epoch:012d}-{stage:02d}-{slot:04d}"
+
+
+def segment_name(task: str, attempt: str, number: int) -> str:
     """A name of its own for every attempt: two attempts of one task never write one file."""
-    return f"{epoch:012d}-{slot:04d}-{attempt}-{number}{SUFFIX}"
+    return f"{task}-{attempt}-{number}{SUFFIX}"
 
 
 def epoch_of(name: str) -> int:
@@ -58,13 +62,13 @@ class Tiers:
     fetched_bytes: int = 0
     _resident: dict[str, int] = field(default_factory=dict)
 
-    def sweep(self, live: Iterable[str], epoch: int, slot: int) -> None:
-        """Remove from memory what is not live: of earlier epochs, and of this slot's failed attempts at this one."""
+    def sweep(self, live: Iterable[str], task: str) -> None:
+        """Remove from memory what is not live: of earlier epochs, and of failed attempts at this very task."""
         if self.memory is None or not self.memory.is_dir():
             return
-        keep = set(live)
+        keep, epoch = set(live), epoch_of(task)
         for entry in os.scandir(self.memory):
-            failed = entry.name.startswith(segment_name(epoch, slot, "", 0)[:18]) and entry.name.endswith(SUFFIX)
+            failed = entry.name.startswith(f"{task}-") and entry.name.endswith(SUFFIX)
             if entry.name not in keep and (failed or epoch_of(entry.name) < epoch):
                 Path(entry.path).unlink(missing_ok=True)
 

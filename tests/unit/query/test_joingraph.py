@@ -5,8 +5,8 @@ import pytest
 
 from watersmeet.errors import QueryError
 from watersmeet.query.expressions import Column, Compare
-from watersmeet.query.joingraph import join_key, key_components
-from watersmeet.query.relations import Equality, Filter, KeyComponent, Stream
+from watersmeet.query.joingraph import join_keys, key_classes
+from watersmeet.query.relations import Equality, Filter, KeyClass, Stream
 
 SCHEMA = pa.schema(
     [
@@ -30,40 +30,40 @@ def equalities(*texts):
 
 
 def key(*texts, streams=THREE):
-    return join_key(streams, equalities(*texts))
+    return join_keys(streams, equalities(*texts))
 
 
 def error(*texts, streams=THREE):
     with pytest.raises(QueryError) as caught:
-        join_key(streams, equalities(*texts))
+        join_keys(streams, equalities(*texts))
     return str(caught.value)
 
 
 def test_chain_is_one_component():
-    assert key_components(THREE, equalities("c.x = b.x", "b.x = a.y")) == (KeyComponent(("y", "x", "x"), pa.int64()),)
+    assert key_classes(THREE, equalities("c.x = b.x", "b.x = a.y")) == (KeyClass(("y", "x", "x"), pa.int64()),)
 
 
 def test_two_classes_are_a_composite_key_in_a_fixed_order():
     texts = ["a.x = b.x", "b.x = c.x", "a.s = b.s", "a.s = c.s"]
-    expected = (KeyComponent(("s", "s", "s"), pa.string()), KeyComponent(("x", "x", "x"), pa.int64()))
-    assert key(*texts).components == key(*reversed(texts)).components == expected
+    expected = (KeyClass(("s", "s", "s"), pa.string()), KeyClass(("x", "x", "x"), pa.int64()))
+    assert key(*texts).classes == key(*reversed(texts)).classes == expected
     assert key(*texts).residuals == key(*texts).filters == ()
 
 
 def test_types_are_widened_over_the_whole_class():
-    assert key("a.i = b.x", "b.x = c.m").components == (KeyComponent(("i", "x", "m"), pa.decimal128(22, 2)),)
-    assert key("a.f = b.f", "b.f = c.f").components[0].type == pa.float32()
+    assert key("a.i = b.x", "b.x = c.m").classes == (KeyClass(("i", "x", "m"), pa.decimal128(22, 2)),)
+    assert key("a.f = b.f", "b.f = c.f").classes[0].type == pa.float32()
 
 
 def test_class_that_covers_some_streams_is_residual():
     result = key("a.x = b.x", "b.x = c.x", "a.s = c.s")
-    assert result.components == (KeyComponent(("x", "x", "x"), pa.int64()),)
+    assert result.classes == (KeyClass(("x", "x", "x"), pa.int64()),)
     assert result.residuals == (Compare("=", Column("a", "s"), Column("c", "s")),)
 
 
 def test_second_column_of_a_stream_is_a_filter():
     result = key("a.x = b.x", "a.y = b.x", "b.x = c.x")
-    assert result.components == (KeyComponent(("x", "x", "x"), pa.int64()),)
+    assert result.classes == (KeyClass(("x", "x", "x"), pa.int64()),)
     assert result.filters == (Filter("a", "`x` = `y`"),)
     assert result.residuals == ()
 
@@ -77,7 +77,7 @@ def test_second_column_is_compared_as_the_key_is():
 
 def test_exact_equality_in_a_class_of_doubles_stays_exact():
     result = key("a.x = b.x", "b.x = c.r")
-    assert result.components == (KeyComponent(("x", "x", "r"), pa.float64()),)
+    assert result.classes == (KeyClass(("x", "x", "r"), pa.float64()),)
     assert result.residuals == (Compare("=", Column("a", "x"), Column("b", "x")),)
 
 
@@ -86,16 +86,16 @@ def test_float_equality_needs_no_residual_in_a_class_of_doubles():
 
 
 def test_equality_within_a_stream_connects():
-    assert key("a.x = b.x", "b.x = b.y", "b.y = c.x").components == (KeyComponent(("x", "x", "x"), pa.int64()),)
+    assert key("a.x = b.x", "b.x = b.y", "b.y = c.x").classes == (KeyClass(("x", "x", "x"), pa.int64()),)
 
 
 def test_equality_within_a_stream_that_spark_must_judge_is_left_alone():
-    assert key("a.x = b.x", "b.x = c.x", "a.s = a.x").components == key("a.x = b.x", "b.x = c.x").components
+    assert key("a.x = b.x", "b.x = c.x", "a.s = a.x").classes == key("a.x = b.x", "b.x = c.x").classes
 
 
 def test_a_double_makes_incompatible_decimals_meet():
     streams = (*THREE, Stream("d", SCHEMA))
-    assert key("a.big = b.r", "b.r = c.x", "c.x = d.x", streams=streams).components[0].type == pa.float64()
+    assert key("a.big = b.r", "b.r = c.x", "c.x = d.x", streams=streams).classes[0].type == pa.float64()
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 
 from watersmeet.errors import OptionError, QueryError
 from watersmeet.query.expressions import Column, Compare
-from watersmeet.query.logical import Filter, KeyComponent, SelectItem, Stream, build_query, internal_name
+from watersmeet.query.logical import Filter, KeyClass, SelectItem, Stream, build_query, internal_name
 
 UTC = pa.timestamp("us", "UTC")
 INFO = pa.struct([("city", pa.string()), ("geo", pa.struct([("lat", pa.float64())]))])
@@ -42,7 +42,7 @@ def test_whole_query():
     )
     one, two = Column("bank1", "price"), Column("bank2", "price")
     assert [stream.name for stream in query.streams] == ["bank1", "bank2"]
-    assert query.key == (KeyComponent(("currency", "currency"), pa.string()),)
+    assert query.classes == (KeyClass(("currency", "currency"), pa.string()),)
     assert query.filters == (Filter("bank2", "`price` > 0"),)
     assert query.residuals == (Compare("<", one, two),)
     assert query.windows_us == (10 * MINUTE, 10 * MINUTE)

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame
 from watersmeet.errors import CheckpointError, WatersmeetError, error_from_worker
 from watersmeet.failpoints import failpoint
 from watersmeet.observe.progress import EpochProgress
-from watersmeet.plan.mjoin import MJoinPlan
+from watersmeet.plan.stages import JoinPlan
 from watersmeet.query.logical import JoinQuery
 from watersmeet.runtime.epoch import commit, counts_of
 from watersmeet.runtime.spark.job import EpochJob, Folders
@@ -39,7 +39,7 @@ class EpochDriver:
     def __init__(
         self,
         query: JoinQuery,
-        plan: MJoinPlan,
+        plan: JoinPlan,
         checkpoint: Checkpoint,
         folders: Folders,
         sink: Sink,
@@ -169,7 +169,7 @@ class EpochDriver:
         self.checkpoint.acknowledge(manifest.epoch)
 
     def _nothing(self) -> Manifest:
-        return before_first_epoch(len(self.query.streams), self.plan.partitions, self.slots)
+        return before_first_epoch(len(self.query.streams), len(self.plan.stages), self.plan.partitions, self.slots)
 
     def _require_open(self) -> None:
         if self._closed:

@@ -1,34 +1,42 @@
-"""The Spark job of an epoch: `step` per slot in `mapInArrow`, one shuffle before it, packed results after it.
+"""The Spark job of an epoch: `step` per stage and slot in `mapInArrow`, a shuffle before each, packed results at the
+end.
 
     united batch ─ observe ─ filter ─ hash ─ repartitionById ─ mapInArrow(step) ─ persist ─┬─ collect reports (runs it)
-                                                                                          └─ unpack ─ results
+                                                 ▲                  │                     └─ unpack ─ results
+                                                 └── frames of the next stage, reports
 
-A task yields its results packed as Arrow IPC bytes, a few large rows that cost nothing to keep, and last its report.
-They are persisted, so that the results can go to the sink *after* the epoch is committed without running twice; if
-an executor is lost in between, Spark computes the lost tasks again and they yield the same multiset.
+The first shuffle brings every row to the slot of its own stage; it is written once and read by all stages. The last
+stage yields its results packed as Arrow IPC bytes, a few large rows that cost nothing to keep, and the reports of all
+stages. They are persisted, so that the results can go to the sink *after* the epoch is committed without running
+twice; if an executor is lost in between, Spark computes the lost tasks again and they yield the same multiset.
 """
 
 from __future__ import annotations
 
 import json
 import uuid
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import reduce
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import StorageLevel, TaskContext
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from watersmeet.engine.fold import SlotReport, SlotTask
 from watersmeet.engine.step import step
 from watersmeet.errors import QueryError
-from watersmeet.plan.mjoin import MJoinPlan
+from watersmeet.plan.frame import REPORT, STAGE
+from watersmeet.plan.stages import JoinPlan
 from watersmeet.query.expressions import quote
 from watersmeet.query.logical import JoinQuery, SelectItem, internal_name
-from watersmeet.runtime.epoch import Intake, named, one_report_per_slot, slot_tasks
+from watersmeet.runtime.epoch import Intake, named, one_report_per_task, slot_tasks
 from watersmeet.runtime.spark.memory import remove_other_runs
 from watersmeet.runtime.spark.source import intake_of, observe, spark_type, split
 from watersmeet.state.manifest import ExtentRef, Manifest, SegmentRef
@@ -51,21 +59,32 @@ class Folders:
 class EpochJob:
     """One run of one epoch. `reports` runs it; `results` may be read until `close`."""
 
-    def __init__(self, query: JoinQuery, plan: MJoinPlan, before: Manifest, batch: DataFrame, folders: Folders) -> None:
+    def __init__(self, query: JoinQuery, plan: JoinPlan, before: Manifest, batch: DataFrame, folders: Folders) -> None:
         session = batch.sparkSession  # the stream's own clone: what is set here does not reach the user's session
         session.conf.set("spark.sql.adaptive.enabled", "false")
         session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(ARROW_BATCH_ROWS))
         self.query, self.plan, self.slots = query, plan, before.slots
         self._observation = Observation()
-        kept = observe(query, plan, batch, self._observation)
-        shares = split(plan, kept, before.assignment, before.slots)
-        work = _slot_work(plan, slot_tasks(before), folders)
-        self._packed = shares.mapInArrow(work, PACKED_DDL).persist(StorageLevel.MEMORY_AND_DISK)
+        rows = split(plan, observe(plan, batch, self._observation), before.assignment, before.slots)
+        self._packed = self._joined(rows, before, folders).persist(StorageLevel.MEMORY_AND_DISK)
+
+    def _joined(self, rows: DataFrame, before: Manifest, folders: Folders) -> DataFrame:
+        """All stages in their order; the packed results of the last."""
+        fed: dict[int, list[DataFrame]] = defaultdict(list)
+        for number, stage in enumerate(self.plan.stages):
+            inbox = rows if len(self.plan.stages) == 1 else rows.filter(F.col(STAGE) == number)
+            if fed[number]:
+                inbox = split(self.plan, reduce(DataFrame.union, fed[number], inbox), before.assignment, before.slots)
+            work = _slot_work(self.plan, slot_tasks(before, number), folders)
+            if stage.feeds is None:
+                return inbox.mapInArrow(work, PACKED_DDL)
+            fed[stage.feeds[0]].append(inbox.mapInArrow(work, frame_schema(self.plan)))
+        raise AssertionError("no stage yields the results")
 
     def reports(self) -> list[SlotReport]:
-        """Run the job; one accepted report per slot."""
+        """Run the job; one accepted report per stage and slot."""
         rows = self._packed.filter("report IS NOT NULL").select("report").collect()
-        return one_report_per_slot([report_from_json(row[0]) for row in rows], self.slots)
+        return one_report_per_task([report_from_json(row[0]) for row in rows], len(self.plan.stages), self.slots)
 
     def intake(self) -> Intake:
         return intake_of(self.plan, self._observation)
@@ -79,11 +98,11 @@ class EpochJob:
         self._packed.unpersist()
 
 
-def joined_schema(plan: MJoinPlan) -> StructType:
+def joined_schema(plan: JoinPlan) -> StructType:
     return StructType([StructField(f.name, spark_type(f.type)) for f in plan.output_schema])
 
 
-def result_schema(query: JoinQuery, plan: MJoinPlan, spark: SparkSession) -> StructType:
+def result_schema(query: JoinQuery, plan: JoinPlan, spark: SparkSession) -> StructType:
     """The schema of the results; raises what Spark has against an expression of the select list."""
     try:
         return spark.createDataFrame([], joined_schema(plan)).selectExpr(*map(_select_text, query.select)).schema
@@ -107,33 +126,64 @@ def report_from_json(text: str) -> SlotReport:
     return SlotReport(**value)
 
 
-def _slot_work(plan: MJoinPlan, tasks: Sequence[SlotTask], folders: Folders):  # type: ignore[no-untyped-def]
+def frame_schema(plan: JoinPlan) -> StructType:
+    return StructType([StructField(field.name, spark_type(field.type)) for field in plan.frame.schema])
+
+
+def _slot_work(plan: JoinPlan, tasks: Sequence[SlotTask], folders: Folders):  # type: ignore[no-untyped-def]
     def work(frames: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         assert context is not None
         if folders.memory is not None and not folders.memory.exists():
             remove_other_runs(folders.memory)
         attempt = f"{context.taskAttemptId():x}{uuid.uuid4().hex[:8]}"
-        tiers = Tiers(folders.segments, folders.memory, folders.budget_bytes)
-        running = step(plan, named(tasks[context.partitionId()], attempt), frames, tiers)
+        # Every input has one partition per slot; in a stage that starts with a union, those of the inputs follow each other.
+        task = named(tasks[context.partitionId() % len(tasks)], attempt)
+        budget = None if folders.budget_bytes is None else folders.budget_bytes // len(plan.stages)
+        feeds = plan.stages[task.stage].feeds
+        forwarded: list[str] = []
+        running = step(plan, task, _rows(plan, frames, forwarded), Tiers(folders.segments, folders.memory, budget))
         while True:
             try:
-                yield _pack(None, next(running))
+                results = next(running)
             except StopIteration as done:
-                yield _pack(report_to_json(done.value), None)
+                reports = [*forwarded, report_to_json(done.value)]
+                yield _packed_reports(reports) if feeds is None else _framed_reports(plan, feeds[0], reports)
                 return
+            yield _packed_results(results) if feeds is None else results
 
     return work
 
 
-def _pack(report: str | None, results: pa.RecordBatch | None) -> pa.RecordBatch:
-    packed = None
-    if results is not None:
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, results.schema) as writer:
-            writer.write_batch(results)
-        packed = sink.getvalue().to_pybytes()
-    return pa.RecordBatch.from_arrays([pa.array([report], pa.string()), pa.array([packed], pa.binary())], schema=PACKED)
+def _rows(plan: JoinPlan, frames: Iterable[pa.RecordBatch], reports: list[str]) -> Iterator[pa.RecordBatch]:
+    """The frames without the reports that travel with them; those are put aside."""
+    for frame in frames:
+        if plan.frame.reports and frame.column(REPORT).null_count < frame.num_rows:
+            known = pc.is_valid(frame.column(REPORT))
+            reports += frame.column(REPORT).filter(known).to_pylist()
+            frame = frame.filter(pc.invert(known))
+        if frame.num_rows:
+            yield frame
+
+
+def _framed_reports(plan: JoinPlan, stage: int, reports: list[str]) -> pa.RecordBatch:
+    values = {REPORT: pa.array(reports), STAGE: pa.array([stage] * len(reports), pa.int8())}
+    schema = plan.frame.schema
+    return pa.RecordBatch.from_arrays(
+        [values[f.name] if f.name in values else pa.nulls(len(reports), f.type) for f in schema], schema=schema
+    )
+
+
+def _packed_reports(reports: list[str]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array(reports), pa.nulls(len(reports), pa.binary())], schema=PACKED)
+
+
+def _packed_results(results: pa.RecordBatch) -> pa.RecordBatch:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, results.schema) as writer:
+        writer.write_batch(results)
+    packed = pa.array([sink.getvalue().to_pybytes()], pa.binary())
+    return pa.RecordBatch.from_arrays([pa.nulls(1, pa.string()), packed], schema=PACKED)
 
 
 def _unpack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -17,6 +17,7 @@ from watersmeet.units import parse_bytes, parse_duration_us
 PREFIX = "spark.watersmeet."
 KNOWN = {
     "slots": "workers of the join; default: the cores Spark offers",
+    "plan": "the join tree, such as (a b c) or ((a b) c); mjoin; default auto: a node per key class",
     "partitions": f"partition groups, fixed for the life of a checkpoint; default {DEFAULT_PARTITIONS}",
     "memoryBudget": "bytes of state in memory per slot, such as 512m; default: half of what is free / slots",
     "memoryLocation": f"a tmpfs for state in memory; default {DEFAULT_LOCATION}",
@@ -29,6 +30,7 @@ class JoinOptions:
     """Options after parsing."""
 
     slots: int
+    plan: str
     partitions: int
     memory_budget_bytes: int | None
     memory_location: str
@@ -59,6 +61,7 @@ def resolve(spark: SparkSession, given: Mapping[str, str]) -> JoinOptions:
     budget, idle = text["memoryBudget"], text["idleTimeout"]
     return JoinOptions(
         slots=min(count, partitions),
+        plan=text["plan"] or "auto",
         partitions=partitions,
         memory_budget_bytes=None if budget is None else parse_bytes(budget),
         memory_location=text["memoryLocation"] or DEFAULT_LOCATION,

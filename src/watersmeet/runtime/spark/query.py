@@ -17,7 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from watersmeet.observe.explain import explain_text
 from watersmeet.observe.progress import EpochProgress, ProgressDict, merged_progress
-from watersmeet.plan.mjoin import MJoinPlan
+from watersmeet.plan.stages import JoinPlan
 from watersmeet.query.logical import JoinQuery
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ PROGRESS_KEPT = 100
 class JoinQueryHandle:
     """A stream join that was started."""
 
-    def __init__(self, query: JoinQuery, plan: MJoinPlan, slots: int, sink: str, memory: Path | None) -> None:
+    def __init__(self, query: JoinQuery, plan: JoinPlan, slots: int, sink: str, memory: Path | None) -> None:
         self._query, self._plan, self._slots, self._sink, self._memory = query, plan, slots, sink, memory
         self._epochs: deque[EpochProgress] = deque(maxlen=PROGRESS_KEPT)
         self._inner: StreamingQuery

@@ -14,7 +14,9 @@ from pyspark.sql.types import DataType, StringType
 
 from watersmeet.errors import QueryError
 from watersmeet.observe.explain import explain_text
-from watersmeet.plan.mjoin import plan_mjoin
+from watersmeet.plan.default_tree import default_tree
+from watersmeet.plan.stages import JoinPlan, plan_join
+from watersmeet.plan.tree import Join, mjoin, parse_tree
 from watersmeet.query.logical import JoinQuery, Stream, build_query
 from watersmeet.query.types import COLLATION
 from watersmeet.runtime.spark.options import JoinOptions, option_name, option_text, resolve
@@ -114,16 +116,16 @@ class StreamJoin:
 
     def explain(self) -> None:
         """Print the query and its plan without running it."""
-        query, options = self.build()
-        print(explain_text(query, plan_mjoin(query, options.partitions), options.slots))
+        query, plan, options = self.build()
+        print(explain_text(query, plan, options.slots))
 
-    def build(self) -> tuple[JoinQuery, JoinOptions]:
-        """Check everything; the query and options as values."""
+    def build(self) -> tuple[JoinQuery, JoinPlan, JoinOptions]:
+        """Check everything; the query, its plan and the options as values."""
         options = resolve(self._spark, self._options)
         query = build_query(
             self._streams, where=self._where, within=self._within, windows=self._windows, select=self._select
         )
-        return query, options
+        return query, plan_join(query, trees_of(query, options.plan), options.partitions), options
 
     @property
     def frames(self) -> dict[str, DataFrame]:
@@ -132,6 +134,17 @@ class StreamJoin:
     @property
     def spark(self) -> SparkSession:
         return self._spark
+
+
+def trees_of(query: JoinQuery, text: str) -> tuple[Join, ...]:
+    """The trees that option `plan` asks for; several, with | between them, are given to the slots in turn."""
+    names = [stream.name for stream in query.streams]
+    match text.strip().lower():
+        case "auto":
+            return (default_tree(query),)
+        case "mjoin":
+            return (mjoin(len(names)),)
+    return tuple(parse_tree(part, names) for part in text.split("|"))
 
 
 def _arrow_schema(name: str, df: DataFrame) -> pa.Schema:

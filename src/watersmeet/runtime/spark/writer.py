@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from watersmeet.errors import OptionError, QueryError, SinkError
-from watersmeet.plan.mjoin import fingerprint, plan_mjoin
+from watersmeet.plan.fingerprint import fingerprint
 from watersmeet.runtime.spark.driver import EpochDriver
 from watersmeet.runtime.spark.job import Folders, result_schema
 from watersmeet.runtime.spark.memory import budget_within, claim, run_folder
@@ -124,8 +124,7 @@ class JoinStreamWriter:
 
     def _start(self, make_sink: Callable[[StructType], Sink]) -> JoinQueryHandle:
         spark = self._join.spark
-        query, options = self._join.build()
-        plan = plan_mjoin(query, options.partitions)
+        query, plan, options = self._join.build()
         location = self._checkpoint_location()
         checkpoint = Checkpoint(local_path(location))
         run = uuid.uuid4().hex

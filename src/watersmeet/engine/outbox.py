@@ -1,0 +1,57 @@
+"""What becomes of a node's results: rows of the query's result, frames for the next stage, or runs for the parent
+node."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from watersmeet.engine.mjoin import Joined
+from watersmeet.plan.frame import STAGE, STREAM, TIME, pool_name
+from watersmeet.plan.layout import KeyValue, StoreLayout
+from watersmeet.plan.stages import JoinPlan
+from watersmeet.state.run import Run, build_runs
+
+
+def emit(plan: JoinPlan, stage: int, joined: Joined) -> pa.RecordBatch:
+    """Results of a stage in the form that leaves the slot."""
+    feeds = plan.stages[stage].feeds
+    if feeds is not None:
+        return _frame(plan, *feeds, joined)
+    columns = [joined.column(column.field) for column in plan.output]
+    return pa.RecordBatch.from_arrays(columns, schema=plan.output_schema)
+
+
+def runs_of(joined: Joined, layout: StoreLayout) -> list[Run]:
+    """Results of a node as runs of its parent's store; they have the key of the rows they are made of."""
+    partials = joined.partials
+    payload = pa.RecordBatch.from_arrays(_payload(joined, layout), schema=layout.payload)
+    return build_runs(joined.delta.hashes, joined.delta.keys, partials.latest, payload, partials.ranks)
+
+
+def _payload(joined: Joined, layout: StoreLayout) -> list[pa.Array]:
+    columns = [joined.column(field) for field, source in layout.sources if source.kind == "payload"]
+    return columns if layout.limit is None else [*columns, pa.array(joined.partials.limit, pa.int64())]
+
+
+def _frame(plan: JoinPlan, stage: int, ordinal: int, joined: Joined) -> pa.RecordBatch:
+    """Frames of the next stage; the hash of their new key is the runner's to compute."""
+    target, frame = plan.stages[stage], plan.frame
+    layout = target.inputs[ordinal]
+    columns: dict[str, pa.Array] = {
+        STAGE: pa.array(np.full(joined.rows, stage, dtype=np.int8)),
+        STREAM: pa.array(np.full(joined.rows, ordinal, dtype=np.int8)),
+    }
+    if frame.time_type is not None:
+        columns[TIME] = pc.cast(pa.array(joined.partials.latest), frame.time_type)
+    for place, key_class in zip(frame.keys[stage], target.key, strict=False):
+        columns[pool_name(place)] = joined.column(KeyValue(key_class))
+    if not target.key:
+        columns[pool_name(frame.keys[stage][0])] = pa.array(np.zeros(joined.rows, dtype=np.int8))
+    for place, values in zip(frame.payloads[stage][ordinal], _payload(joined, layout), strict=True):
+        columns[pool_name(place)] = values
+    return pa.RecordBatch.from_arrays(
+        [columns[f.name] if f.name in columns else pa.nulls(joined.rows, f.type) for f in frame.schema],
+        schema=frame.schema,
+    )

@@ -1,0 +1,49 @@
+"""What a checkpoint was made for, by name: a restart with any other value would join other rows.
+
+Slots, budgets and probe orders are absent on purpose: they may change between runs.
+"""
+
+from __future__ import annotations
+
+from watersmeet.plan.layout import field_name
+from watersmeet.plan.stages import JoinPlan
+from watersmeet.plan.tree import tree_text
+from watersmeet.query.expressions import to_text
+from watersmeet.query.logical import JoinQuery, KeyClass
+from watersmeet.query.types import spark_name
+from watersmeet.units import format_duration
+
+HASH_NAME = "xxhash64"
+
+
+def fingerprint(query: JoinQuery, plan: JoinPlan) -> dict[str, str]:
+    """Names and values that must not change."""
+    marks = {"streams": ", ".join(plan.names)}
+    for i, stream in enumerate(query.streams):
+        columns = ", ".join(f"{field.name} {spark_name(field.type)}" for field in stream.schema)
+        marks[f"schema of {stream.name}"] = columns
+        window = query.windows_us[i]
+        marks[f"window of {stream.name}"] = "unbounded" if window is None else format_duration(window)
+        marks[f"event time of {stream.name}"] = stream.event_time or "none"
+    for i, stage in enumerate(plan.stages):
+        for layout in stage.inputs:
+            kept = ", ".join(field_name(field) for field, _ in layout.sources)
+            marks[f"kept of {layout.label} in stage {i}"] = kept
+    marks["join key"] = "; ".join(class_text(query, c) for c in query.classes)
+    marks["filters"] = "; ".join(sorted(f"{f.stream}: {f.sql}" for f in query.filters))
+    marks["residual predicates"] = "; ".join(sorted(to_text(e) for e in query.residuals))
+    marks["partitions"] = str(plan.partitions)
+    marks["plan"] = plan_text(plan)
+    marks["hash"] = HASH_NAME
+    return marks
+
+
+def plan_text(plan: JoinPlan) -> str:
+    """The trees of the plan, by slot in turn."""
+    shapes = max(len(stage.shapes) for stage in plan.stages)
+    return " | ".join(tree_text(plan.stages[-1].shape(i)[-1].tree, plan.names) for i in range(shapes))
+
+
+def class_text(query: JoinQuery, key_class: KeyClass) -> str:
+    pairs = zip(query.streams, key_class.columns, strict=True)
+    return " = ".join(f"{stream.name}.{column}" for stream, column in pairs if column is not None)
