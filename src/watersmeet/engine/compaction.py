@@ -57,7 +57,7 @@ def by_bucket(run: Run, width_us: int | None, window_us: int | None, watermark_u
     buckets = times // np.int64(width_us)
     alive = np.ones(len(times), dtype=np.bool_)
     if watermark_us is not None and window_us is not None:
-        alive = times + np.int64(window_us) > watermark_us
+        alive = times > watermark_us - window_us
     parts = [(int(b), select_rows(run, alive & (buckets == b))) for b in np.unique(buckets[alive])]
     return [(bucket, part) for bucket, part in parts if part is not None]
 

@@ -190,4 +190,4 @@ class _Hop:
 
     def _window(self, store: int) -> np.int64:
         window = self.plan.stores[store].window_us
-        return np.int64(UNBOUNDED_US if window is None else window)
+        return np.int64(UNBOUNDED_US if window is None else min(window, UNBOUNDED_US))

@@ -23,6 +23,7 @@ from watersmeet.plan.frame import HASH, STREAM, TIME, key_name, pool_name
 from watersmeet.plan.mjoin import MJoinPlan, plan_mjoin
 from watersmeet.plan.partitioning import DEFAULT_PARTITIONS, group_of
 from watersmeet.query.logical import JoinQuery, internal_name
+from watersmeet.query.types import is_floating
 from watersmeet.runtime.epoch import Intake, commit, named, slot_tasks
 from watersmeet.state.manifest import Manifest, before_first_epoch, from_json, reassign
 from watersmeet.state.storage import create, names, remove
@@ -120,7 +121,10 @@ class InProcessQuery:
         stream, schema = self.query.streams[ordinal], self.plan.frame.schema
         table = table.select(stream.schema.names).cast(stream.schema).combine_chunks()
         columns: dict[str, pa.Array] = {STREAM: pa.array(np.full(table.num_rows, ordinal, dtype=np.int8))}
-        keys = [normalise_key(_flat(table[c.columns[ordinal]]).cast(c.type)) for c in self.query.key]
+        keys = [
+            normalise_key(_flat(table[c.columns[ordinal]]).cast(c.type, safe=not is_floating(c.type)))
+            for c in self.query.key
+        ]
         columns[HASH] = pa.array(self.hash_keys(keys).view(np.int64))
         if self.plan.frame.time_type is not None:
             columns[TIME] = _flat(table[stream.event_time])

@@ -80,7 +80,7 @@ def read_segment(path: Path) -> list[tuple[int, Run]]:
             raise ValueError("not a segment file")
         footer = json.loads(buffer.slice(buffer.size - 16 - length, length).to_pybytes())
         return [(entry["store"], _read_run(buffer, entry)) for entry in footer["runs"]]
-    except (OSError, ValueError, KeyError, pa.ArrowInvalid) as error:
+    except (OSError, ValueError, LookupError, pa.ArrowInvalid) as error:
         raise CorruptSegmentError(
             f"segment {path.name} cannot be read: {error}",
             hint="restore the file from a backup of the checkpoint, or start with a new checkpointLocation",

@@ -62,9 +62,9 @@ class Tiers:
         """Remove from memory what is not live: of earlier epochs, and of this slot's failed attempts at this one."""
         if self.memory is None or not self.memory.is_dir():
             return
-        keep = set(live)
+        keep, own = set(live), segment_name(epoch, slot, "", 0).removesuffix(f"-0{SUFFIX}")
         for entry in os.scandir(self.memory):
-            failed = entry.name.startswith(segment_name(epoch, slot, "", 0)[:18]) and entry.name.endswith(SUFFIX)
+            failed = entry.name.startswith(own) and entry.name.endswith(SUFFIX)
             if entry.name not in keep and (failed or epoch_of(entry.name) < epoch):
                 Path(entry.path).unlink(missing_ok=True)
 
