@@ -37,14 +37,12 @@ from watersmeet.engine.kernels import (
     rows_between,
     split_long,
 )
-from watersmeet.plan.layout import Field, KeyValue
+from watersmeet.plan.layout import ENDLESS_US, Field, KeyValue
 from watersmeet.plan.stages import NodePlan
 from watersmeet.query.expressions import Column
 from watersmeet.state.run import Ints, Mask, Run, key_values_equal, take
 
 ROWS_MAX = 1 << 18
-UNBOUNDED_US = 1 << 61
-"""Stands for no window: longer than any span between two Spark timestamps."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -230,7 +228,7 @@ class _Hop:
 
     def _span(self, store: int) -> np.int64:
         span = self.node.inputs[store].span_us
-        return np.int64(UNBOUNDED_US if span is None else span)
+        return np.int64(ENDLESS_US if span is None else span)
 
 
 def _kept(partials: Partials, keep: Mask) -> Partials:

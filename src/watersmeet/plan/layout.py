@@ -29,6 +29,8 @@ from watersmeet.query.logical import JoinQuery
 from watersmeet.query.types import recoverable
 
 LIMIT = "_limit"
+ENDLESS_US = 1 << 60
+"""More than between any two Spark timestamps, and small enough to be added to one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +137,7 @@ def _is_event_time(query: JoinQuery, tree: Tree, field: Field) -> bool:
 
 
 def _span(query: JoinQuery, streams: Iterable[int]) -> int | None:
-    """The longest window among the streams; None where one is unbounded."""
+    """The longest window among the streams; None where one is unbounded, or longer than any two events are apart."""
     windows = [query.windows_us[stream] for stream in streams]
-    return None if None in windows else max(window for window in windows if window is not None)
+    longest = max(ENDLESS_US if window is None else window for window in windows)
+    return longest if longest < ENDLESS_US else None

@@ -27,6 +27,7 @@ from watersmeet.plan.stages import plan_join
 from watersmeet.plan.tree import Join
 from watersmeet.query.expressions import Column
 from watersmeet.query.logical import JoinQuery, internal_name
+from watersmeet.query.types import is_floating
 from watersmeet.runtime.epoch import Intake, commit, named, slot_tasks
 from watersmeet.state.manifest import Manifest, before_first_epoch, from_json, reassign
 from watersmeet.state.storage import create, names, remove
@@ -149,7 +150,8 @@ class InProcessQuery:
         if isinstance(field, Column):
             return _flat(table[field.name])
         key_class = self.query.classes[field.key_class]
-        return normalise_key(_flat(table[key_class.columns[ordinal]]).cast(key_class.type))
+        values = _flat(table[key_class.columns[ordinal]])
+        return normalise_key(values.cast(key_class.type, safe=not is_floating(key_class.type)))
 
     def _hashed(self, frame: pa.RecordBatch, stage: int) -> pa.RecordBatch:
         """The frame with the hash of its key; a stage without a key has one hash."""

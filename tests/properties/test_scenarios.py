@@ -1,0 +1,23 @@
+"""The hand-written scenarios, in-process: the file, the oracle and the engine agree."""
+
+import pytest
+
+from tests.scenarios import Scenario, check, check_every_epoch, from_json, load_scenarios, to_json
+
+
+@pytest.mark.parametrize("scenario", load_scenarios(), ids=lambda scenario: scenario.name)
+def test_file_oracle_and_engine_agree(scenario: Scenario):
+    check(scenario)
+
+
+@pytest.mark.parametrize("scenario", load_scenarios(), ids=lambda scenario: scenario.name)
+def test_every_epoch_is_in_order(scenario: Scenario):
+    check_every_epoch(scenario)
+
+
+@pytest.mark.parametrize("scenario", load_scenarios(), ids=lambda scenario: scenario.name)
+def test_a_scenario_survives_being_printed(scenario: Scenario):
+    again = from_json(scenario.name, to_json(scenario))
+    assert (again.schedule, again.setting) == (scenario.schedule, scenario.setting)
+    assert again.answer == scenario.answer
+    assert again.expected == scenario.expected

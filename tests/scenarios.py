@@ -1,0 +1,403 @@
+"""Scenarios: a query, batches of rows, a schedule of mishaps, and the results they must have.
+
+`tests/scenarios/*.json` are written by hand, `tests/strategies.py` generates more of the same kind, and a generated one
+that fails is printed as such a file. Event times in a file count in its `unit` from 1970 (microseconds if none).
+
+    streams    {name: {columns: {name: Spark type}, eventTime, delay}}
+    where, within, windows, select    as in StreamJoin
+    batches    [{stream: [row, ...]}, ...]; a row is a list in the order of the columns
+    setting    how the engine starts: slots, partitions, memory, budget, hash, chunk_rows
+    schedule   per batch: failures before it succeeds ("during" or "after" the work, or "crash": after it, and restart),
+               a restart with other slots or budget, wiped memory, the driver's clock
+    expected   the result rows, in any order; late: {stream: rows}
+"""
+
+import json
+import math
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from datetime import date
+from decimal import Decimal
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tests.oracle import Answer, canonical, nested_loop_join
+from watersmeet.engine.inbox import chunks
+from watersmeet.query.logical import JoinQuery, Stream, build_query
+from watersmeet.runtime.inprocess import InProcessQuery, pandas_hash
+from watersmeet.units import format_duration, parse_duration_us
+
+FOLDER = Path(__file__).parent / "scenarios"
+UTC = pa.timestamp("us", tz="UTC")
+_RAM = "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+_TYPES = {
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "boolean": pa.bool_(),
+    "date": pa.date32(),
+    "timestamp": UTC,
+    "timestamp_ntz": pa.timestamp("us"),
+}
+_NAMES = {type_: name for name, type_ in _TYPES.items()}
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What befalls one epoch, before its batch is committed at last."""
+
+    failures: tuple[str, ...] = ()
+    slots: int | None = None
+    budget: int | None = None
+    wiped: bool = False
+    now_ms: int = 0
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How the engine is set up; partitions and hash are for ever, the rest until a restart."""
+
+    slots: int = 1
+    partitions: int = 8
+    memory: bool = True
+    budget: int | None = None
+    hash: str = "pandas"
+    chunk_rows: int | None = None
+    idle_timeout_ms: int | None = None
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """`expected` is None for a generated scenario: the oracle knows."""
+
+    name: str
+    streams: tuple[Stream, ...]
+    where: tuple[str, ...]
+    within: str | None
+    windows: Mapping[str, str]
+    select: tuple[str, ...]
+    batches: list[dict[str, pa.Table]]
+    setting: Setting = Setting()
+    schedule: tuple[Epoch, ...] = ()
+    expected: Counter | None = None
+    late: Mapping[str, int] = field(default_factory=dict)
+
+    @cached_property
+    def query(self) -> JoinQuery:
+        return build_query(self.streams, where=self.where, within=self.within, windows=self.windows, select=self.select)
+
+    @cached_property
+    def answer(self) -> Answer:
+        """What the oracle says."""
+        return nested_loop_join(
+            self.query,
+            self.batches,
+            idle_timeout_ms=self.setting.idle_timeout_ms,
+            now_ms=[epoch.now_ms for epoch in self.epochs],
+        )
+
+    @property
+    def epochs(self) -> tuple[Epoch, ...]:
+        """One entry per batch."""
+        return self.schedule + (Epoch(),) * (len(self.batches) - len(self.schedule))
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        types = {(s.name, f.name): f.type for s in self.streams for f in s.schema}
+        return pa.schema([(i.name, types[i.column.stream, i.column.name]) for i in self.query.select])
+
+    def __repr__(self) -> str:
+        return to_json(self)
+
+
+# --- running one -----------------------------------------------------------------------------------------------------
+
+
+def weak_hash(keys: list[pa.Array]) -> np.ndarray:
+    """Three values for all keys, far apart: most keys collide, and the groups are few."""
+    return (pandas_hash(keys) % np.uint64(3)) << np.uint64(62)
+
+
+def low_hash(keys: list[pa.Array]) -> np.ndarray:
+    """A hash of few bits at both ends of the space."""
+    mixed = pandas_hash(keys)
+    return ((mixed & np.uint64(1)) * np.uint64(0xFFFFFFFF00000000)) | (mixed >> np.uint64(62))
+
+
+HASHES = {"pandas": pandas_hash, "weak": weak_hash, "low": low_hash}
+Runner = Callable[[Scenario], pa.Table]
+
+
+def run_in_process(scenario: Scenario) -> pa.Table:
+    """The results of all batches, through the whole schedule."""
+    return pa.concat_tables(epoch.results for epoch in epochs_in_process(scenario))
+
+
+def check(scenario: Scenario, runner: Runner = run_in_process) -> None:
+    """The runner, the oracle and the file agree. Mishaps in the schedule are for runners that can act them out."""
+    expected = scenario.answer.results
+    if scenario.expected is not None:
+        assert expected == scenario.expected, difference(expected, scenario.expected, "oracle", "file")
+        assert dict(scenario.answer.late) == dict(scenario.late), "late rows of oracle and file differ"
+    found = canonical(runner(scenario))
+    assert found == expected, difference(found, expected, "runner", "oracle")
+
+
+def check_every_epoch(scenario: Scenario) -> None:
+    """In-process: after each epoch the results so far are the oracle's, and state, memory and counts are in order."""
+    for number, epoch in enumerate(epochs_in_process(scenario)):
+        owed = scenario.answer.batches[number]
+        found = canonical(epoch.results)
+        assert found == owed, f"epoch {number}: {difference(found, owed, 'engine', 'oracle')}"
+        assert all(canonical(attempt) == found for attempt in epoch.attempts), "a repeated attempt found something else"
+        assert epoch.results.schema.equals(scenario.output_schema), "results have other types"
+        epoch.check_files()
+    totals = {name: rows for name, rows in epoch.totals.items() if name.startswith("late.")}
+    late = {f"late.{name}": rows for name, rows in scenario.answer.late.items()}
+    assert totals == late, f"late rows: engine {totals}, oracle {late}"
+
+
+@dataclass(frozen=True)
+class Committed:
+    """An epoch that has just been committed, while its files are there; `attempts` are what failed ones found."""
+
+    results: pa.Table
+    engine: InProcessQuery
+    attempts: tuple[pa.Table, ...] = ()
+
+    @property
+    def totals(self) -> Mapping[str, int]:
+        return self.engine.manifest.totals
+
+    def check_files(self) -> None:
+        manifest = self.engine.manifest
+        files = {path.name: path.stat().st_size for path in (self.engine.folder / "segments").glob("*")}
+        named = {ref.name: ref.bytes for ref in manifest.segments.values()}
+        assert files == named, f"segments on disk {files}, in the manifest {named}"
+        used = {extent.segment for slot in manifest.extents for extent in slot}
+        assert used == set(named), "the manifest names segments without extents, or the other way round"
+        if self.engine.memory is not None and self.engine.budget is not None:
+            resident = {path.name: path.stat().st_size for path in self.engine.memory.glob("*")}
+            budget = self.engine.budget * manifest.slots
+            assert sum(resident.values()) <= budget, f"memory holds {resident}, over the budget of {budget}"
+
+
+def epochs_in_process(scenario: Scenario) -> Iterator[Committed]:
+    """Act the scenario out; each epoch is handed over right after it was committed."""
+    with tempfile.TemporaryDirectory(dir=_RAM, prefix="watersmeet-test-") as folder:
+        engine = _start(scenario, Path(folder), scenario.setting)
+        setting = scenario.setting
+        for batch, epoch in zip(scenario.batches, scenario.epochs, strict=True):
+            if epoch.slots is not None or epoch.budget is not None:
+                setting = replace(setting, slots=epoch.slots or setting.slots, budget=epoch.budget or setting.budget)
+                engine = _start(scenario, Path(folder), setting)
+            if epoch.wiped and engine.memory is not None:
+                shutil.rmtree(engine.memory, ignore_errors=True)
+            clock = {"now_ms": epoch.now_ms, "idle_timeout_ms": setting.idle_timeout_ms}
+            attempts = []
+            for failure in epoch.failures:
+                if failure == "during":
+                    _fail_during(engine, batch, clock)
+                    continue
+                attempts.append(engine.attempt(batch, **clock)[0])
+                if failure == "crash":
+                    engine = _start(scenario, Path(folder), setting)
+            yield Committed(engine.run(batch, **clock), engine, tuple(attempts))
+
+
+class _Torn(Exception):
+    pass
+
+
+def _fail_during(engine: InProcessQuery, batch: Mapping[str, pa.Table], clock: Mapping[str, Any]) -> None:
+    """An attempt that dies after its first chunk."""
+    cut = engine.cut
+
+    def torn(frames: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+        for chunk in cut(frames):
+            yield chunk
+            raise _Torn
+
+    engine.cut = torn
+    try:
+        engine.attempt(batch, **clock)
+    except _Torn:
+        pass
+    finally:
+        engine.cut = cut
+
+
+def _start(scenario: Scenario, folder: Path, setting: Setting) -> InProcessQuery:
+    """A run on the folder; like every run it starts with empty memory."""
+    shutil.rmtree(folder / "memory", ignore_errors=True)
+    rows_max = setting.chunk_rows
+    return InProcessQuery(
+        scenario.query,
+        folder / "checkpoint",
+        slots=setting.slots,
+        partitions=setting.partitions,
+        memory=folder / "memory" if setting.memory else None,
+        memory_budget_bytes=setting.budget,
+        hash_keys=HASHES[setting.hash],
+        cut=chunks if rows_max is None else lambda frames: chunks(frames, rows_max=rows_max),
+    )
+
+
+def difference(found: Counter, expected: Counter, ours: str, theirs: str) -> str:
+    extra, missing = found - expected, expected - found
+    too_many = f"{ours} has {extra.total()} too many {_few(extra)}"
+    return f"{too_many} and lacks {missing.total()} {_few(missing)} of {theirs}"
+
+
+def _few(rows: Counter) -> list:
+    return list(rows.items())[:5]
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def load_scenarios() -> list[Scenario]:
+    """All hand-written scenarios, by name."""
+    return [from_json(path.stem, path.read_text()) for path in sorted(FOLDER.glob("*.json"))]
+
+
+def from_json(name: str, text: str) -> Scenario:
+    value = json.loads(text)
+    unit = parse_duration_us(value.get("unit", "1 microsecond"))
+    streams = tuple(
+        Stream(
+            stream,
+            pa.schema([(column, _type(kind)) for column, kind in spec["columns"].items()]),
+            spec.get("eventTime"),
+            parse_duration_us(spec.get("delay", "0 seconds"), allow_zero=True),
+        )
+        for stream, spec in value["streams"].items()
+    )
+    batches = [
+        {s.name: _table(s.schema, batch[s.name], unit) for s in streams if s.name in batch}
+        for batch in value["batches"]
+    ]
+    scenario = Scenario(
+        name=name,
+        streams=streams,
+        where=tuple(value["where"]),
+        within=value.get("within"),
+        windows=value.get("windows", {}),
+        select=tuple(value.get("select", ())),
+        batches=batches,
+        setting=Setting(**value.get("setting", {})),
+        schedule=tuple(Epoch(**{**e, "failures": tuple(e.get("failures", ()))}) for e in value.get("schedule", ())),
+        late=value.get("late", {}),
+    )
+    if "expected" not in value:
+        return scenario
+    return replace(scenario, expected=canonical(_table(scenario.output_schema, value["expected"], unit)))
+
+
+def to_json(scenario: Scenario) -> str:
+    """The scenario as the text of a file, with the oracle's results."""
+    try:
+        answer = scenario.answer
+    except Exception:  # a scenario that cannot even be asked is printed all the same
+        answer = Answer()
+    value = {
+        "streams": {
+            s.name: {
+                "columns": {f.name: _type_name(f.type) for f in s.schema},
+                **({"eventTime": s.event_time} if s.event_time else {}),
+                "delay": format_duration(s.delay_us),
+            }
+            for s in scenario.streams
+        },
+        "where": list(scenario.where),
+        "within": scenario.within,
+        "windows": dict(scenario.windows),
+        "select": list(scenario.select),
+        "batches": [{name: _rows(table) for name, table in batch.items()} for batch in scenario.batches],
+        "setting": _given(scenario.setting),
+        "schedule": [_given(epoch) for epoch in scenario.schedule],
+        "late": dict(answer.late),
+        "expected": [[_written(v) for v in row] for row in answer.results.elements()],
+    }
+    return (
+        "{\n"
+        + ",\n".join(f' "{k}": {json.dumps(v, default=str)}' for k, v in value.items() if v or k == "expected")
+        + "\n}"
+    )
+
+
+def _given(value: Any) -> dict[str, Any]:
+    changed = {f.name: getattr(value, f.name) for f in fields(value)}
+    return {name: v for name, v in changed.items() if v != getattr(type(value)(), name)}
+
+
+def _type(kind: str) -> pa.DataType:
+    if kind.startswith("decimal"):
+        precision, scale = kind.removeprefix("decimal(").removesuffix(")").split(",")
+        return pa.decimal128(int(precision), int(scale))
+    return _TYPES[kind]
+
+
+def _type_name(type_: pa.DataType) -> str:
+    return f"decimal({type_.precision},{type_.scale})" if pa.types.is_decimal(type_) else _NAMES[type_]
+
+
+def _table(schema: pa.Schema, rows: list[list[Any]], unit_us: int) -> pa.Table:
+    return table_of(schema, [[_read(v, f.type, unit_us) for v, f in zip(row, schema, strict=True)] for row in rows])
+
+
+def table_of(schema: pa.Schema, rows: Iterable[Iterable[Any]]) -> pa.Table:
+    """A table of Python values; times are whole microseconds."""
+    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
+    arrays = [_array(values, f.type) for values, f in zip(columns, schema, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _array(values: Iterable[Any], type_: pa.DataType) -> pa.Array:
+    if pa.types.is_timestamp(type_):
+        return pa.array(values, pa.int64()).cast(type_)
+    return pa.array(values, type_)
+
+
+def _read(value: Any, type_: pa.DataType, unit_us: int) -> Any:
+    if value is None:
+        return None
+    if pa.types.is_timestamp(type_):
+        return value * unit_us
+    if pa.types.is_decimal(type_):
+        return Decimal(value)
+    if pa.types.is_date(type_):
+        return date.fromisoformat(value)
+    if pa.types.is_floating(type_):
+        return float(value)
+    return value.encode() if pa.types.is_binary(type_) else value
+
+
+def _rows(table: pa.Table) -> list[list[Any]]:
+    columns = []
+    for i, f in enumerate(table.schema):
+        timed = pa.types.is_timestamp(f.type)
+        columns.append(
+            [_written(v) for v in (table.column(i).cast(pa.int64()) if timed else table.column(i)).to_pylist()]
+        )
+    return [list(row) for row in zip(*columns, strict=True)]
+
+
+def _written(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, bytes):
+        return value.decode()
+    return str(value) if isinstance(value, Decimal | date) else value

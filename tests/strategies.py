@@ -1,0 +1,239 @@
+"""Hypothesis strategies for scenarios: join graphs, streams with disorder, duplicates and NULLs, mishaps.
+
+Everything is drawn from small ranges, so that edges are hit and not missed: few keys (skewed), event times in a few
+dozen microseconds around a window of a few, payloads that often tie. A row is drawn as one number, so that Hypothesis
+spends its choices on structure, and shrinks by leaving rows out.
+"""
+
+import math
+from collections.abc import Sequence
+from datetime import date
+from decimal import Decimal
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import strategies as st
+
+from tests.scenarios import HASHES, UTC, Epoch, Scenario, Setting, table_of
+from watersmeet.query.logical import Stream
+
+NAMES = "abcde"
+ROWS_MAX = {2: 12, 3: 7, 4: 4, 5: 3}
+"""Rows per stream and batch, by the number of streams: a skewed key makes results of nearly all combinations."""
+
+_DECIMALS = (pa.decimal128(6, 2), pa.decimal128(9, 3))
+KEY_FAMILIES = (
+    (pa.int32(), pa.int64()),
+    (pa.int64(),),
+    (pa.string(),),
+    (pa.float64(),),
+    (pa.float32(), pa.float64()),
+    _DECIMALS,
+    (*_DECIMALS, pa.int32(), pa.int64()),
+    (pa.int32(), pa.int64(), pa.float64(), pa.decimal128(6, 2)),
+    (pa.date32(),),
+    (pa.bool_(),),
+    (pa.binary(),),
+    (UTC,),
+)
+PAYLOAD_TYPES = (pa.int32(), pa.int64(), pa.float64(), pa.decimal128(6, 2), pa.string())
+NULLS = 0.07
+ORIGINS_US = (0, -25, 1_700_000_000_000_000)
+WINDOWS_US = (1, 3, 8, 16, 24)
+"""Times, delays and windows are drawn around one of these; from 16 on, a time bucket holds several times."""
+
+
+def value(type_: pa.DataType, distinct: int, rng: Random) -> Any:
+    """One of few values of a type, skewed, sometimes NULL; values with one number are equal across types."""
+    return None if rng.random() < NULLS else rng.choice(_known(type_)[:distinct])
+
+
+def _known(type_: pa.DataType) -> Sequence[Any]:
+    if pa.types.is_floating(type_):
+        return (0.0, math.nan, 1.0, -0.0, 1.0, 2.0, math.nan, -math.inf, 1.5)
+    if pa.types.is_decimal(type_):
+        return [Decimal(n) for n in ("0", "1", "0", "1", "1.5", "2", "-1")]
+    if pa.types.is_date(type_):
+        return (date(2024, 2, 29), date(2024, 3, 1), date(2024, 2, 29), date(1969, 12, 31))
+    if pa.types.is_boolean(type_):
+        return (False, True)
+    if pa.types.is_string(type_):
+        return ("x", "", "x", "y", "\u00e9", "xx")
+    if pa.types.is_binary(type_):
+        return (b"x", b"", b"x", b"\x00", b"y")
+    return (0, 1, 0, 2, 0, 1, 3)
+
+
+@st.composite
+def scenarios(draw: st.DrawFn) -> Scenario:
+    count = draw(st.sampled_from((2, 2, 2, 3, 3, 3, 4, 5)))
+    names = NAMES[:count]
+    keys = [draw(st.sampled_from(KEY_FAMILIES)) for _ in range(draw(st.sampled_from((1, 1, 1, 2))))]
+    window = draw(st.sampled_from(WINDOWS_US))
+    within, windows = draw(_windows(names, window))
+    windowed = within is not None or bool(windows)
+    time_type = draw(st.sampled_from((UTC, UTC, pa.timestamp("us"))))
+    delays = st.sampled_from((0, 0, 1, window // 4, window))
+    streams = tuple(_stream(draw, name, keys, windowed, time_type, draw(delays)) for name in names)
+    batches = draw(_batches(streams, window))
+    setting = draw(_settings())
+    return Scenario(
+        name="generated",
+        streams=streams,
+        where=(*draw(_equalities(names, len(keys))), *draw(_residuals(streams))),
+        within=within,
+        windows=windows,
+        select=draw(_select(streams)),
+        batches=batches,
+        setting=setting,
+        schedule=draw(_schedule(len(batches), setting)),
+    )
+
+
+def _stream(
+    draw: st.DrawFn,
+    name: str,
+    keys: list[tuple[pa.DataType, ...]],
+    windowed: bool,
+    time_type: pa.DataType,
+    delay_us: int,
+) -> Stream:
+    columns = [(f"k{i}", draw(st.sampled_from(family))) for i, family in enumerate(keys)]
+    columns.append(("p", draw(st.sampled_from(PAYLOAD_TYPES[:4]))))
+    if draw(st.booleans()):
+        columns.append(("s", draw(st.sampled_from(PAYLOAD_TYPES))))
+    columns.insert(draw(st.integers(0, len(columns))), ("ts", time_type))
+    timed = windowed or draw(st.booleans())
+    return Stream(name, pa.schema(columns), "ts" if timed else None, delay_us)
+
+
+@st.composite
+def _windows(draw: st.DrawFn, names: str, window: int) -> tuple[str | None, dict[str, str]]:
+    match draw(st.sampled_from(("within", "within", "within", "each", "some", "none"))):
+        case "none":
+            return None, {}
+        case "within":
+            return f"{window} microseconds", {}
+        case "each":
+            some = list(names)
+        case _:
+            some = draw(st.lists(st.sampled_from(names), min_size=1, unique=True))
+    sizes = st.sampled_from((window, window + 1, 2 * window, 1 + window // 2))
+    return None, {name: f"{draw(sizes)} microseconds" for name in some}
+
+
+@st.composite
+def _equalities(draw: st.DrawFn, names: str, components: int) -> list[str]:
+    """A tree over the streams, per component."""
+    links = []
+    for component in range(components):
+        for i, name in enumerate(names[1:], start=1):
+            other = names[draw(st.integers(0, i - 1))]
+            links.append(f"{other}.k{component} = {name}.k{component}")
+    return [" AND ".join(draw(st.permutations(links)))]
+
+
+@st.composite
+def _residuals(draw: st.DrawFn, streams: tuple[Stream, ...]) -> list[str]:
+    predicates = []
+    for _ in range(draw(st.sampled_from((0, 0, 0, 1, 1, 2)))):
+        x, y = draw(st.permutations(streams))[:2]
+        left, right = f"{x.name}.p", f"{y.name}.p"
+        op = draw(st.sampled_from(("<", "<=", "<>", ">", ">=", "=", "<=>")))
+        forms = [
+            f"{left} {op} {right}",
+            f"{left} + 1 {op} {right}",
+            f"{left} * 2 - {right} {op} 1",
+            f"abs({left} - {right}) {op} 1",
+            f"NOT ({left} {op} {right})",
+            f"({left} {op} {right} OR {left} IS NULL)",
+            f"({left} {op} {right} AND {right} IS NOT NULL OR {x.name}.k0 IS NOT NULL AND {left} IN (0, 1, {right}))",
+            f"{x.name}.ts {op} {y.name}.ts",
+            f"{x.name}.ts - {y.name}.ts {op} INTERVAL 2 MICROSECONDS",
+        ]
+        if len(streams) > 2:
+            z = draw(st.sampled_from([s for s in streams if s not in (x, y)]))
+            forms.append(f"{left} - {right} {op} {z.name}.p")
+        if "s" in x.schema.names and "s" in y.schema.names and x.schema.field("s").type == y.schema.field("s").type:
+            forms.append(f"{x.name}.s {op} {y.name}.s")
+        predicates.append(draw(st.sampled_from(forms)))
+    return predicates
+
+
+@st.composite
+def _select(draw: st.DrawFn, streams: tuple[Stream, ...]) -> tuple[str, ...]:
+    everything = [f"{s.name}.{column}" for s in streams for column in s.schema.names]
+    chosen = draw(st.lists(st.sampled_from(everything), unique=True, max_size=8))
+    if chosen and draw(st.booleans()):
+        chosen.append(f"{chosen[0]} AS again")
+    return tuple(chosen)
+
+
+@st.composite
+def _batches(draw: st.DrawFn, streams: tuple[Stream, ...], window: int) -> list[dict[str, pa.Table]]:
+    """Times advance by `drift` a batch, and spread `spread` back and forth: across batches too."""
+    count = draw(st.integers(1, 6))
+    origin = draw(st.sampled_from(ORIGINS_US))
+    drift = draw(st.sampled_from((1 + window // 3, window, 1 + window // 8, 0)))
+    spread = draw(st.sampled_from((1 + window // 2, window, 1 + window // 6, 0)))
+    distinct = draw(st.sampled_from((1, 2, 2, 4, 9)))
+    seed = draw(st.integers(0, 1 << 32))
+    size_max = ROWS_MAX[len(streams)]
+    batches = []
+    for number in range(count):
+        start = origin + number * drift
+        batch = {}
+        for stream in streams:
+            size = draw(st.sampled_from((size_max, size_max, size_max, size_max, size_max, 1, 0, None)))
+            if size is None:
+                continue  # the stream has no entry in the batch
+            numbers = draw(st.lists(st.integers(0, 3 * size_max), min_size=min(size // 3, 2), max_size=size))
+            rows = [
+                _row(stream, start, spread, distinct, Random(f"{seed}/{stream.name}/{number}/{n}")) for n in numbers
+            ]
+            batch[stream.name] = table_of(stream.schema, rows)
+        batches.append(batch)
+    return batches
+
+
+def _row(stream: Stream, start: int, spread: int, distinct: int, rng: Random) -> list[Any]:
+    """The row behind a number: rows shrink by being left out, and a number drawn twice is a duplicate."""
+    row = {f.name: value(f.type, 9 if f.name in "ps" else distinct, rng) for f in stream.schema}
+    row["ts"] = None if rng.random() < NULLS / 3 else start + rng.randint(-spread, spread)
+    return list(row.values())
+
+
+@st.composite
+def _settings(draw: st.DrawFn) -> Setting:
+    return Setting(
+        slots=draw(st.integers(1, 3)),
+        partitions=draw(st.sampled_from((3, 8, 64))),
+        memory=draw(st.sampled_from((True, True, True, False))),
+        budget=draw(_BUDGETS),
+        hash=draw(st.sampled_from(sorted(HASHES))),
+        chunk_rows=draw(st.sampled_from((None, 3, 3, 1))),
+        idle_timeout_ms=draw(st.sampled_from((None, None, 10))),
+    )
+
+
+_BUDGETS = st.sampled_from((None, 1, 2500, 6000, 20000))
+
+
+@st.composite
+def _schedule(draw: st.DrawFn, epochs: int, setting: Setting) -> tuple[Epoch, ...]:
+    now_ms = 1
+    schedule = []
+    for number in range(epochs):
+        restarts = number and draw(st.sampled_from((False, False, True)))
+        now_ms += draw(st.sampled_from((1, 1, 6, 30)))
+        schedule.append(
+            Epoch(
+                failures=tuple(draw(st.lists(st.sampled_from(("after", "during", "crash")), max_size=2))),
+                slots=draw(st.integers(1, 4)) if restarts else None,
+                budget=draw(_BUDGETS) if restarts else None,
+                wiped=draw(st.sampled_from((False, False, False, True))),
+                now_ms=now_ms,
+            )
+        )
+    return tuple(schedule)

@@ -1,0 +1,109 @@
+"""Compaction: nothing alive is dropped, what is closed is one layer, and open buckets have few."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from watersmeet.engine.compaction import (
+    BUCKET_US_MAX,
+    TIER_RATIO,
+    UNTIMED_BUCKET,
+    bucket_width_us,
+    by_bucket,
+    closed,
+    expired,
+    merge_groups,
+)
+from watersmeet.plan.layout import StoreLayout
+from watersmeet.state.run import build_runs
+
+LENGTHS = st.lists(st.integers(1, 1000), max_size=30)
+
+
+def store(window_us: int | None) -> StoreLayout:
+    return StoreLayout("a", window_us, (), pa.schema([]))
+
+
+def timed_run(times: list[int]):
+    keys = pa.record_batch({"k": np.arange(len(times)) % 3})
+    hashes = (np.arange(len(times), dtype=np.uint64) % np.uint64(3)) << np.uint64(60)
+    payload = pa.record_batch({"v": times})
+    return build_runs(hashes, keys, np.array(times, dtype=np.int64), payload)[0]
+
+
+@pytest.mark.parametrize(
+    ("windows", "width"),
+    [((None, None), None), ((80, None), 10), ((80, 800), 100), ((1, 2), 1), ((1 << 62,), BUCKET_US_MAX)],
+)
+def test_a_bucket_is_an_eighth_of_the_longest_window(windows, width):
+    assert bucket_width_us([store(window) for window in windows]) == width
+
+
+@given(st.integers(-50, 50), st.integers(1, 20), st.integers(-50, 50))
+def test_rows_expire_when_no_row_in_time_can_reach_them(time, window, watermark):
+    reachable = any(max(time, other) - time < window for other in range(watermark, watermark + 100))
+    assert expired(time, window, watermark) == (not reachable)
+
+
+def test_nothing_expires_without_window_or_watermark():
+    assert not expired(0, None, 1 << 60)
+    assert not expired(0, 1, None)
+
+
+@given(st.integers(-9, 9), st.integers(1, 9), st.integers(-90, 90))
+def test_a_bucket_is_closed_when_all_its_times_are_late(bucket, width, watermark):
+    times = range(bucket * width, (bucket + 1) * width)
+    assert closed(bucket, width, watermark) == all(time < watermark for time in times)
+
+
+@given(
+    st.lists(st.integers(-40, 40), min_size=1, max_size=30),
+    st.integers(1, 9),
+    st.one_of(st.none(), st.integers(-40, 40)),
+)
+@settings(deadline=None)
+def test_bucketing_keeps_what_is_alive_each_in_its_bucket(times, width, watermark):
+    window = 12
+    parts = by_bucket(timed_run(times), width, window, watermark)
+    assert len({bucket for bucket, _ in parts}) == len(parts)
+    for bucket, run in parts:
+        assert all(time // width == bucket for time in run.payload.column(0).to_pylist())
+        assert run.payload.column(0).to_pylist() == run.times(run.rows_slice()).tolist()
+    kept = sorted(time for _, run in parts for time in run.payload.column(0).to_pylist())
+    assert kept == sorted(time for time in times if not expired(time, window, watermark))
+
+
+def test_without_windows_there_is_one_bucket():
+    run = timed_run([1, 2])
+    assert by_bucket(run, None, None, 5) == [(UNTIMED_BUCKET, run)]
+
+
+@given(LENGTHS, st.booleans(), st.integers(1, 5000))
+def test_groups_are_consecutive_and_cover_all_layers(lengths, is_closed, rows_max):
+    groups = merge_groups(lengths, is_closed=is_closed, rows_max=rows_max)
+    assert [i for group in groups for i in group] == list(range(len(lengths)))
+    for group in groups:
+        assert len(group) == 1 or sum(lengths[i] for i in group) <= rows_max
+
+
+@given(LENGTHS)
+def test_a_closed_bucket_becomes_one_layer(lengths):
+    assert len(merge_groups(lengths, is_closed=True)) == min(1, len(lengths))
+
+
+@given(st.integers(1, 400))
+def test_layers_grow_with_the_logarithm_of_the_epochs(epochs):
+    layers: list[int] = []
+    written = 0
+    for _ in range(epochs):
+        layers.append(10)
+        groups = merge_groups(layers, is_closed=False)
+        written += sum(
+            sum(layers[i] for i in group) for group in groups if len(group) > 1 or group[0] == len(layers) - 1
+        )
+        layers = [sum(layers[i] for i in group) for group in groups]
+    assert sum(layers) == 10 * epochs
+    assert len(layers) <= 2 + np.log(epochs) / np.log(TIER_RATIO)
+    assert written <= 10 * epochs * (3 + 2 * np.log2(epochs))

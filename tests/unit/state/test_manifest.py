@@ -1,0 +1,91 @@
+"""Manifests: they survive JSON, refuse the future, and are dealt out anew without touching a file."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from watersmeet.errors import CheckpointError
+from watersmeet.plan.partitioning import even_assignment
+from watersmeet.state.manifest import (
+    FORMAT_VERSION,
+    ExtentRef,
+    Manifest,
+    SegmentRef,
+    before_first_epoch,
+    from_json,
+    reassign,
+)
+
+SEGMENT = SegmentRef("000000000004-0000-x-0.seg", 1234, 0xDEADBEEF)
+
+
+def manifest(slots: int = 1, partitions: int = 8) -> Manifest:
+    return Manifest(
+        epoch=4,
+        batch=7,
+        watermark_us=-5,
+        times_max_us=(None, 12),
+        last_seen_ms=(0, 99),
+        assignment=even_assignment(partitions, slots),
+        segments={SEGMENT.name: SEGMENT},
+        extents=tuple(
+            tuple(
+                ExtentRef(
+                    SEGMENT.name, i, i, -1, 10, -9, -2, slot * partitions // slots, (slot + 1) * partitions // slots
+                )
+                for i in (0, 1)
+            )
+            for slot in range(slots)
+        ),
+        totals={"rows": 3, "state_rows.a": 10},
+    )
+
+
+def covered(value: Manifest) -> list[tuple[int, int]]:
+    """(run, group) of every extent, each as often as it is held."""
+    return sorted((e.index, g) for slot in value.extents for e in slot for g in range(e.group_low, e.group_high))
+
+
+@pytest.mark.parametrize("value", [manifest(), manifest(slots=4), before_first_epoch(3, 16, 2)])
+def test_a_manifest_survives_json(value):
+    assert from_json(value.to_json()) == value
+
+
+@pytest.mark.parametrize("version", [FORMAT_VERSION + 1, 0, None, "1"])
+def test_another_format_is_refused_by_its_number(version):
+    text = json.dumps({**json.loads(manifest().to_json()), "format": version})
+    with pytest.raises(CheckpointError, match=f"format {version}"):
+        from_json(text.encode())
+
+
+@pytest.mark.parametrize("slots", [1, 2, 3, 5, 8, 11])
+def test_other_slots_hold_every_group_of_every_run_once(slots):
+    before = manifest(slots=2)
+    after = reassign(before, slots)
+    assert after.slots == slots
+    assert covered(after) == covered(before)
+    for slot, extents in enumerate(after.extents):
+        assert all(after.assignment[g] == slot for e in extents for g in range(e.group_low, e.group_high))
+
+
+def test_there_and_back_holds_the_same():
+    before = manifest(slots=3)
+    again = reassign(reassign(reassign(before, 7), 1), 3)
+    assert covered(again) == covered(before)
+    assert again.assignment == before.assignment
+
+
+def test_as_many_slots_change_nothing():
+    before = manifest(slots=2)
+    assert reassign(before, 2) is before
+
+
+def test_groups_that_were_moved_one_by_one_are_dealt_out_too():
+    scattered = replace(manifest(slots=2), assignment=(0, 1) * 4)
+    assert covered(reassign(scattered, 3)) == covered(scattered)
+
+
+def test_before_the_first_epoch_there_is_nothing():
+    value = before_first_epoch(2, 8, 3)
+    assert (value.epoch, value.watermark_us, value.extents, dict(value.segments)) == (-1, None, ((), (), ()), {})

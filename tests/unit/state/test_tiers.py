@@ -1,0 +1,148 @@
+"""Tiers: durable bytes are verified whenever they cross, memory is a bounded cache that may vanish at any time."""
+
+import errno
+import shutil
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from watersmeet.errors import CorruptSegmentError
+from watersmeet.state.run import build_runs
+from watersmeet.state.tiers import Tiers, epoch_of, segment_name
+
+
+def runs(rows: int = 3) -> list:
+    hashes = np.arange(rows, dtype=np.uint64)
+    keys = pa.record_batch({"k": np.arange(rows)})
+    return [(0, run) for run in build_runs(hashes, keys, None, pa.record_batch({"v": np.arange(rows)}))]
+
+
+def tiers_in(folder, budget: int | None = None) -> Tiers:
+    return Tiers(folder / "durable", folder / "memory", budget)
+
+
+def resident(folder) -> set[str]:
+    return {path.name for path in (folder / "memory").glob("*")}
+
+
+def corrupt(path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def test_names_tell_their_epoch_and_no_two_attempts_share_one():
+    names = [segment_name(12, slot, attempt, n) for slot in (0, 1) for attempt in ("x", "y") for n in (0, 1)]
+    assert len(set(names)) == 8
+    assert {epoch_of(name) for name in names} == {12}
+
+
+def test_a_written_segment_is_durable_and_in_memory(tmp_path):
+    tiers = tiers_in(tmp_path)
+    ref = tiers.write(segment_name(0, 0, "x", 0), runs())
+    assert (tmp_path / "durable" / ref.name).stat().st_size == ref.bytes
+    assert resident(tmp_path) == {ref.name}
+    assert tiers.open(ref)[0][1].rows == 3
+    assert tiers.fetched_bytes == 0
+
+
+def test_a_segment_that_is_not_in_memory_is_fetched_and_counted(tmp_path):
+    ref = tiers_in(tmp_path).write(segment_name(0, 0, "x", 0), runs())
+    shutil.rmtree(tmp_path / "memory")
+    cold = tiers_in(tmp_path)
+    assert cold.open(ref)[0][1].rows == 3
+    assert cold.fetched_bytes == ref.bytes
+    assert resident(tmp_path) == {ref.name}
+
+
+def test_without_room_a_segment_is_read_where_it_lies(tmp_path):
+    ref = tiers_in(tmp_path).write(segment_name(0, 0, "x", 0), runs())
+    shutil.rmtree(tmp_path / "memory")
+    small = tiers_in(tmp_path, budget=ref.bytes - 1)
+    assert small.open(ref)[0][1].rows == 3
+    assert resident(tmp_path) == set()
+    assert small.fetched_bytes == 0
+
+
+@pytest.mark.parametrize("budget", [None, 1], ids=["fetched", "read in place"])
+def test_corrupted_bytes_are_refused_by_segment_name(tmp_path, budget):
+    ref = tiers_in(tmp_path, budget=1).write(segment_name(0, 0, "x", 0), runs())
+    corrupt(tmp_path / "durable" / ref.name)
+    with pytest.raises(CorruptSegmentError, match=ref.name):
+        tiers_in(tmp_path, budget).open(ref)
+    assert resident(tmp_path) == set()
+
+
+@pytest.mark.parametrize("budget", [None, 1], ids=["fetched", "read in place"])
+def test_a_truncated_segment_is_refused_by_name(tmp_path, budget):
+    ref = tiers_in(tmp_path, budget=1).write(segment_name(0, 0, "x", 0), runs())
+    path = tmp_path / "durable" / ref.name
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(CorruptSegmentError, match=ref.name):
+        tiers_in(tmp_path, budget).open(ref)
+
+
+@pytest.mark.parametrize("budget", [None, 1], ids=["fetched", "read in place"])
+def test_a_missing_segment_is_named(tmp_path, budget):
+    ref = tiers_in(tmp_path, budget=1).write(segment_name(0, 0, "x", 0), runs())
+    (tmp_path / "durable" / ref.name).unlink()
+    with pytest.raises(CorruptSegmentError, match=f"{ref.name} .*missing"):
+        tiers_in(tmp_path, budget).open(ref)
+
+
+def test_no_memory_tier_is_no_hindrance(tmp_path):
+    tiers = Tiers(tmp_path / "durable", None)
+    ref = tiers.write(segment_name(0, 0, "x", 0), runs())
+    assert tiers.open(ref)[0][1].rows == 3
+    tiers.sweep([], 5, 0)
+    tiers.retain([ref])
+    assert tiers.resident_bytes == 0
+
+
+def test_the_newest_segments_stay_up_to_the_budget(tmp_path):
+    tiers = tiers_in(tmp_path)
+    refs = [tiers.write(segment_name(epoch, 0, "x", 0), runs()) for epoch in range(4)]
+    tiers.budget_bytes = refs[0].bytes * 2
+    tiers.retain(reversed(refs))
+    assert resident(tmp_path) == {refs[3].name, refs[2].name}
+    assert tiers.resident_bytes == refs[3].bytes + refs[2].bytes
+
+
+def test_what_is_evicted_stays_readable_for_who_has_it_mapped(tmp_path):
+    tiers = tiers_in(tmp_path)
+    ref = tiers.write(segment_name(0, 0, "x", 0), runs(1000))
+    ((_, run),) = tiers.open(ref)
+    tiers.retain([])
+    assert resident(tmp_path) == set()
+    assert run.payload.column(0).to_pylist() == list(range(1000))
+
+
+def test_a_sweep_removes_what_is_not_live_and_spares_the_epoch_of_others(tmp_path):
+    tiers = tiers_in(tmp_path)
+    live, stale, failed, neighbour = (
+        tiers.write(segment_name(epoch, slot, attempt, 0), runs())
+        for epoch, slot, attempt in ((3, 0, "x"), (4, 0, "x"), (5, 0, "x"), (5, 1, "x"))
+    )
+    tiers.sweep([live.name], epoch=5, slot=0)
+    assert resident(tmp_path) == {live.name, neighbour.name}
+    assert {path.name for path in (tmp_path / "durable").glob("*")} == {
+        r.name for r in (live, stale, failed, neighbour)
+    }
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
+def test_full_memory_costs_speed_and_nothing_else_while_other_errors_show(tmp_path, monkeypatch, code):
+    def full(*_):
+        raise OSError(code, "no")
+
+    monkeypatch.setattr(shutil, "copyfile", full)
+    tiers = tiers_in(tmp_path)
+    if code != errno.ENOSPC:
+        with pytest.raises(OSError, match="no"):
+            tiers.write(segment_name(0, 0, "x", 0), runs())
+        return
+    ref = tiers.write(segment_name(0, 0, "x", 0), runs())
+    assert tiers.open(ref)[0][1].rows == 3
+    tiers.retain([ref])
+    assert (resident(tmp_path), tiers.resident_bytes, tiers.fetched_bytes) == (set(), 0, 0)
