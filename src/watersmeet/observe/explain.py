@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from watersmeet.observe.progress import EpochProgress
 from watersmeet.plan.fingerprint import class_text, plan_text
-from watersmeet.plan.layout import field_name
+from watersmeet.plan.layout import StoreLayout, field_name
 from watersmeet.plan.stages import JoinPlan, NodePlan, StagePlan
 from watersmeet.plan.tree import tree_text
-from watersmeet.query.expressions import to_text
+from watersmeet.query.expressions import Column, to_text
 from watersmeet.query.logical import JoinQuery
 from watersmeet.query.types import spark_name
 from watersmeet.units import format_bytes, format_duration
@@ -16,8 +16,8 @@ from watersmeet.units import format_bytes, format_duration
 def explain_text(query: JoinQuery, plan: JoinPlan, slots: int, epoch: EpochProgress | None = None) -> str:
     """The text that `explain()` prints; with the state of a running query where there is one."""
     lines = ["== Join =="]
-    for key_class in query.classes:
-        lines.append(f"equal     {class_text(query, key_class)}  ({spark_name(key_class.type)})")
+    for number, key_class in enumerate(query.classes):
+        lines.append(f"key {number:<6}{class_text(query, key_class)}  ({spark_name(key_class.type)})")
     for residual in query.residuals:
         lines.append(f"residual  {to_text(residual)}")
     for item in query.filters:
@@ -46,13 +46,19 @@ def _node(shape: tuple[NodePlan, ...], number: int, plan: JoinPlan, epoch: Epoch
     for i, layout in enumerate(node.inputs):
         last = i == len(node.inputs) - 1
         order = " → ".join(node.inputs[j].label for j in node.probe_orders[i])
-        kept = ", ".join(field_name(field) for field, _ in layout.sources) or "key only"
+        kept = ", ".join(_kept(plan, layout)) or "key only"
         rows = "" if epoch is None else f"; holds {epoch.counts.get(f'state_rows.{layout.label}', 0):,} rows"
         lines.append(f"{'└─' if last else '├─'} store {layout.label}: probes {order}; keeps {kept}{rows}")
         child = node.children[i]
         if child is not None:
             lines += [f"{'   ' if last else '│  '}{line}" for line in _node(shape, child, plan, epoch)]
     return lines
+
+
+def _kept(plan: JoinPlan, layout: StoreLayout) -> list[str]:
+    """The columns that a store keeps; values of its stage's key go without saying, those of a later stage are marked."""
+    shown = [(field, source) for field, source in layout.sources if isinstance(field, Column) or source.kind != "key"]
+    return [field_name(field) if isinstance(field, Column) else f"key {field.key_class}" for field, _ in shown]
 
 
 def _key(query: JoinQuery, stage: StagePlan) -> str:

@@ -21,10 +21,14 @@ Written = TypeVar("Written")
 TEMPORARY = ".tmp-"
 
 
+def is_local(location: str) -> bool:
+    return urlparse(location).scheme in ("", "file")
+
+
 def local_path(location: str) -> Path:
     """The folder behind a path or file: URI."""
     parsed = urlparse(location)
-    if parsed.scheme in ("", "file"):
+    if is_local(location):
         return Path(unquote(parsed.path) if parsed.scheme else location).absolute()
     raise CheckpointError(
         f"cannot keep state on '{parsed.scheme}:' ({location})",

@@ -24,7 +24,8 @@ from watersmeet.plan.stages import JoinPlan
 from watersmeet.query.logical import JoinQuery
 from watersmeet.runtime.epoch import commit, counts_of
 from watersmeet.runtime.spark.job import EpochJob, Folders
-from watersmeet.runtime.spark.sinks import Sink
+from watersmeet.runtime.spark.part_files import PartFolder
+from watersmeet.runtime.spark.sinks import FileSink, Sink
 from watersmeet.state.checkpoint import Checkpoint
 from watersmeet.state.manifest import Manifest, before_first_epoch, reassign
 
@@ -46,10 +47,11 @@ class EpochDriver:
         *,
         slots: int,
         idle_timeout_ms: int | None,
+        parts: PartFolder | None,
         on_progress: Callable[[EpochProgress], None],
     ) -> None:
         self.query, self.plan, self.checkpoint, self.folders, self.sink = query, plan, checkpoint, folders, sink
-        self.slots, self.idle_timeout_ms, self.on_progress = slots, idle_timeout_ms, on_progress
+        self.slots, self.idle_timeout_ms, self.parts, self.on_progress = slots, idle_timeout_ms, parts, on_progress
         self.failure: WatersmeetError | None = None
         self._gate = threading.Lock()
         self._closed = False
@@ -111,7 +113,7 @@ class EpochDriver:
     def _advance(self, batch: DataFrame, batch_id: int, last: Manifest | None) -> None:
         started = time.monotonic()
         before = reassign(last or self._nothing(), self.slots)
-        job = EpochJob(self.query, self.plan, before, batch, self.folders)
+        job = EpochJob(self.query, self.plan, before, batch, self.folders, self.parts)
         try:
             reports = job.reports()
             failpoint("after-job")
@@ -125,7 +127,7 @@ class EpochDriver:
             self.checkpoint.commit(after)
             self._committed, self._before = after, last
             committed = time.monotonic()
-            self._send(job, after)
+            self._send(job, after, batch)
         finally:
             job.close()
         sent = time.monotonic()
@@ -152,19 +154,22 @@ class EpochDriver:
     def _send_again(self, batch: DataFrame, last: Manifest) -> None:
         """Compute the results of a committed epoch once more; its state stays as it was committed."""
         before = reassign(self._before or self._nothing(), self.slots)
-        job = EpochJob(self.query, self.plan, before, batch, self.folders)
+        job = EpochJob(self.query, self.plan, before, batch, self.folders, self.parts)
         try:
             job.reports()
-            self._send(job, last)
+            self._send(job, last, batch)
         finally:
             job.close()
         self.checkpoint.sweep(last)
         self._before = None
 
-    def _send(self, job: EpochJob, manifest: Manifest) -> None:
+    def _send(self, job: EpochJob, manifest: Manifest, batch: DataFrame) -> None:
         self._require_open()
         failpoint("before-sink")
-        self.sink.write(job.results(), manifest.epoch)
+        if self.parts is not None and isinstance(self.sink, FileSink):
+            self.sink.add(batch.sparkSession, job.part_files, manifest.epoch)
+        else:
+            self.sink.write(job.results(), manifest.epoch)
         failpoint("after-sink")
         self.checkpoint.acknowledge(manifest.epoch)
 

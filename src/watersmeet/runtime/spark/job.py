@@ -38,8 +38,10 @@ from watersmeet.query.expressions import quote
 from watersmeet.query.logical import JoinQuery, SelectItem, internal_name
 from watersmeet.runtime.epoch import Intake, named, one_report_per_task, slot_tasks
 from watersmeet.runtime.spark.memory import remove_other_runs
+from watersmeet.runtime.spark.part_files import PartFolder, PartWriter
 from watersmeet.runtime.spark.source import intake_of, observe, spark_type, split
 from watersmeet.state.manifest import ExtentRef, Manifest, SegmentRef
+from watersmeet.state.part_file import PartFile
 from watersmeet.state.tiers import Tiers
 
 PACKED = pa.schema([pa.field("report", pa.string()), pa.field("results", pa.binary())])
@@ -57,25 +59,37 @@ class Folders:
 
 
 class EpochJob:
-    """One run of one epoch. `reports` runs it; `results` may be read until `close`."""
+    """One run of one epoch. `reports` runs it; afterwards `part_files` names the results if tasks wrote them (`parts`),
+    and otherwise `results` may be read until `close`."""
 
-    def __init__(self, query: JoinQuery, plan: JoinPlan, before: Manifest, batch: DataFrame, folders: Folders) -> None:
+    def __init__(
+        self,
+        query: JoinQuery,
+        plan: JoinPlan,
+        before: Manifest,
+        batch: DataFrame,
+        folders: Folders,
+        parts: PartFolder | None = None,
+    ) -> None:
         session = batch.sparkSession  # the stream's own clone: what is set here does not reach the user's session
         session.conf.set("spark.sql.adaptive.enabled", "false")
         session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(ARROW_BATCH_ROWS))
         self.query, self.plan, self.slots = query, plan, before.slots
         self._observation = Observation()
         rows = split(plan, observe(plan, batch, self._observation), before.assignment, before.slots)
-        self._packed = self._joined(rows, before, folders).persist(StorageLevel.MEMORY_AND_DISK)
+        self.part_files: list[PartFile] = []
+        self._packed = self._joined(rows, before, folders, parts)
+        if parts is None:
+            self._packed = self._packed.persist(StorageLevel.MEMORY_AND_DISK)
 
-    def _joined(self, rows: DataFrame, before: Manifest, folders: Folders) -> DataFrame:
+    def _joined(self, rows: DataFrame, before: Manifest, folders: Folders, parts: PartFolder | None) -> DataFrame:
         """All stages in their order; the packed results of the last."""
         fed: dict[int, list[DataFrame]] = defaultdict(list)
         for number, stage in enumerate(self.plan.stages):
             inbox = rows if len(self.plan.stages) == 1 else rows.filter(F.col(STAGE) == number)
             if fed[number]:
                 inbox = split(self.plan, reduce(DataFrame.union, fed[number], inbox), before.assignment, before.slots)
-            work = _slot_work(self.plan, slot_tasks(before, number), folders)
+            work = _slot_work(self.plan, slot_tasks(before, number), folders, parts)
             if stage.feeds is None:
                 return inbox.mapInArrow(work, PACKED_DDL)
             fed[stage.feeds[0]].append(inbox.mapInArrow(work, frame_schema(self.plan)))
@@ -84,7 +98,10 @@ class EpochJob:
     def reports(self) -> list[SlotReport]:
         """Run the job; one accepted report per stage and slot."""
         rows = self._packed.filter("report IS NOT NULL").select("report").collect()
-        return one_report_per_task([report_from_json(row[0]) for row in rows], len(self.plan.stages), self.slots)
+        told = [report_from_json(row[0]) for row in rows]
+        accepted = one_report_per_task([report for report, _ in told], len(self.plan.stages), self.slots)
+        self.part_files = [file for report, files in told if any(report is a for a in accepted) for file in files]
+        return accepted
 
     def intake(self) -> Intake:
         return intake_of(self.plan, self._observation)
@@ -115,42 +132,50 @@ def _select_text(item: SelectItem) -> str:
     return f"{source} AS {quote(item.name)}"
 
 
-def report_to_json(report: SlotReport) -> str:
-    return json.dumps(asdict(report))
+def report_to_json(report: SlotReport, files: Sequence[PartFile] = ()) -> str:
+    return json.dumps({**asdict(report), "files": [asdict(file) for file in files]})
 
 
-def report_from_json(text: str) -> SlotReport:
+def report_from_json(text: str) -> tuple[SlotReport, list[PartFile]]:
     value = json.loads(text)
+    files = [PartFile(**entry) for entry in value.pop("files")]
     value["extents"] = tuple(ExtentRef(**entry) for entry in value["extents"])
     value["segments"] = tuple(SegmentRef(**entry) for entry in value["segments"])
-    return SlotReport(**value)
+    return SlotReport(**value), files
 
 
 def frame_schema(plan: JoinPlan) -> StructType:
     return StructType([StructField(field.name, spark_type(field.type)) for field in plan.frame.schema])
 
 
-def _slot_work(plan: JoinPlan, tasks: Sequence[SlotTask], folders: Folders):  # type: ignore[no-untyped-def]
+def _slot_work(  # type: ignore[no-untyped-def]
+    plan: JoinPlan, tasks: Sequence[SlotTask], folders: Folders, parts: PartFolder | None
+):
     def work(frames: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         assert context is not None
         if folders.memory is not None and not folders.memory.exists():
             remove_other_runs(folders.memory)
         attempt = f"{context.taskAttemptId():x}{uuid.uuid4().hex[:8]}"
-        # Every input has one partition per slot; in a stage that starts with a union, those of the inputs follow each other.
+        # Every input has one partition per slot; where a stage starts with a union, they follow each other.
         task = named(tasks[context.partitionId() % len(tasks)], attempt)
         budget = None if folders.budget_bytes is None else folders.budget_bytes // len(plan.stages)
         feeds = plan.stages[task.stage].feeds
         forwarded: list[str] = []
         running = step(plan, task, _rows(plan, frames, forwarded), Tiers(folders.segments, folders.memory, budget))
+        writer = PartWriter(parts, task.slot) if parts is not None and feeds is None else None
         while True:
             try:
                 results = next(running)
             except StopIteration as done:
-                reports = [*forwarded, report_to_json(done.value)]
+                files = writer.close(plan.output_schema) if writer is not None else ()
+                reports = [*forwarded, report_to_json(done.value, files)]
                 yield _packed_reports(reports) if feeds is None else _framed_reports(plan, feeds[0], reports)
                 return
-            yield _packed_results(results) if feeds is None else results
+            if writer is not None:
+                writer.write(results)
+            else:
+                yield _packed_results(results) if feeds is None else results
 
     return work
 

@@ -16,12 +16,17 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from watersmeet.errors import SinkError
+from watersmeet.query.logical import JoinQuery, internal_name
+from watersmeet.runtime.spark.part_files import PartFolder
+from watersmeet.state.part_file import PartFile
+from watersmeet.state.storage import is_local, local_path
 
 FILE_FORMATS = {
     "parquet": "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat",
@@ -31,6 +36,9 @@ FILE_FORMATS = {
     "text": "org.apache.spark.sql.execution.datasources.text.TextFileFormat",
 }
 LOG_FOLDER = "_spark_metadata"
+LOG_VERSION = 1
+BLOCK_BYTES = 32 << 20
+COMPRESSIONS = ("snappy", "zstd", "gzip", "none")
 
 
 class Sink(Protocol):
@@ -62,14 +70,32 @@ class FileSink:
     def description(self) -> str:
         return f"FileSink[{self.format}:{self.path}]"
 
-    def require_fresh(self, spark: SparkSession) -> None:
-        """A new query must not write where another one has: its first epochs would be taken for known ones."""
-        log = _jvm_class(spark, "org.apache.hadoop.fs.Path")(self.path, LOG_FOLDER)
-        if log.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()).exists(log):
+    def require_epochs(self, spark: SparkSession, sent: int, committed: int) -> None:
+        """The folder must end with an epoch from `sent` (the last one it surely has) to `committed`; -1 is none.
+
+        Where it ends later, epochs would be taken for known ones and left out; where it ends earlier, its log would
+        have a gap, and Spark could not read it.
+        """
+        found = self._last_epoch(spark)
+        if found > committed:
             raise SinkError(
                 f"{self.path} holds the output of another query ({LOG_FOLDER} exists)",
                 hint="choose an empty path, or continue that query with its checkpointLocation",
             )
+        if found < sent:
+            raise SinkError(
+                f"{self.path} lacks the output of earlier epochs: the checkpoint has sent epoch {sent}, "
+                f"the folder ends with {'none' if found < 0 else found}",
+                hint="a file sink cannot move: continue with the path that the query has written to before",
+            )
+
+    def _last_epoch(self, spark: SparkSession) -> int:
+        """The last epoch in the sink's log, -1 if there is none."""
+        log = _jvm_class(spark, "org.apache.hadoop.fs.Path")(self.path, LOG_FOLDER)
+        files = log.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+        entries = [status.getPath().getName() for status in files.listStatus(log)] if files.exists(log) else []
+        epochs = [name.removesuffix(".compact") for name in entries]
+        return max((int(name) for name in epochs if name.isdigit()), default=-1)
 
     def write(self, results: DataFrame, epoch: int) -> None:
         spark = results.sparkSession
@@ -83,6 +109,31 @@ class FileSink:
             convert.toScalaMap(dict(self.options)),
         )
         sink.addBatch(epoch, results._jdf)
+
+    def part_folder(self, query: JoinQuery, schema: StructType) -> PartFolder | None:
+        """Where tasks may write the results of a query themselves; None where Spark must write them."""
+        plain = [(internal_name(item.column), item.name) for item in query.select if item.column is not None]
+        options = {name.lower(): value.lower() for name, value in self.options.items()}
+        compression = options.get("compression", "snappy")
+        simple = self.format == "parquet" and not self.partition_by and options.keys() <= {"path", "compression"}
+        if not simple or len(plain) < len(query.select) or compression not in COMPRESSIONS or not is_local(self.path):
+            return None
+        return PartFolder(local_path(self.path), tuple(plain), schema.json(), compression)
+
+    def add(self, spark: SparkSession, files: Sequence[PartFile], epoch: int) -> None:
+        """Name files that tasks have written as the results of an epoch; one that the log knows is left as it is."""
+        sinks = "org.apache.spark.sql.execution.streaming.sinks"
+        status = _jvm_class(spark, f"{sinks}.SinkFileStatus")
+        assert spark._jvm is not None
+        assert spark.sparkContext._gateway is not None
+        log = _jvm_class(spark, f"{sinks}.FileStreamSinkLog")(
+            LOG_VERSION, spark._jsparkSession, f"{self.path}/{LOG_FOLDER}", spark._jvm.scala.Option.empty()
+        )
+        named = spark.sparkContext._gateway.new_array(status, len(files))
+        for i, file in enumerate(files):
+            uri = Path(file.path).as_uri()
+            named[i] = status(uri, file.bytes, False, file.modified_ms, 1, BLOCK_BYTES, "add")
+        log.add(epoch, named)
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,9 +132,10 @@ class JoinStreamWriter:
         checkpoint.acquire(f"query '{name}', process {os.getpid()} on {socket.gethostname()}, run {run[:8]}")
         try:
             checkpoint.require_same_join(fingerprint(query, plan))
-            sink = make_sink(result_schema(query, plan, spark))
-            if checkpoint.latest() is None and isinstance(sink, FileSink):
-                sink.require_fresh(spark)
+            schema = result_schema(query, plan, spark)
+            sink = make_sink(schema)
+            if isinstance(sink, FileSink):
+                sink.require_epochs(spark, *checkpoint.sent_and_committed())
             folder = run_folder(options.memory_location, checkpoint.identity(), run)
             budget = budget_within(folder, options.slots, options.memory_budget_bytes)
             handle = JoinQueryHandle(query, plan, options.slots, sink.description, folder)
@@ -146,6 +147,7 @@ class JoinStreamWriter:
                 sink,
                 slots=options.slots,
                 idle_timeout_ms=options.idle_timeout_ms,
+                parts=sink.part_folder(query, schema) if isinstance(sink, FileSink) else None,
                 on_progress=handle.note,
             )
         except BaseException:
