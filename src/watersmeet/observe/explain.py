@@ -56,7 +56,7 @@ def _node(shape: tuple[NodePlan, ...], number: int, plan: JoinPlan, epoch: Epoch
 
 
 def _kept(plan: JoinPlan, layout: StoreLayout) -> list[str]:
-    """The columns that a store keeps; values of its stage's key go without saying, those of a later stage are marked."""
+    """The columns that a store keeps; values of its stage's key go without saying, those of later ones are marked."""
     shown = [(field, source) for field, source in layout.sources if isinstance(field, Column) or source.kind != "key"]
     return [field_name(field) if isinstance(field, Column) else f"key {field.key_class}" for field, _ in shown]
 

@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from watersmeet.engine.fold import SlotReport, SlotTask
+from watersmeet.errors import CheckpointError
 from watersmeet.plan.partitioning import group_ranges
 from watersmeet.plan.stages import JoinPlan
-from watersmeet.state.manifest import ExtentRef, Manifest
+from watersmeet.state.manifest import ExtentRef, Manifest, reassign
 
 GAUGES = ("memory_bytes", "state_bytes", "state_rows")
 """Counts that describe the moment; all others add up over the life of the query."""
@@ -24,6 +25,16 @@ class Intake:
 
     rows: tuple[int, ...]
     times_max_us: tuple[int | None, ...]
+
+
+def resumed(plan: JoinPlan, manifest: Manifest, slots: int) -> Manifest:
+    """The state dealt out over the slots of this run."""
+    if manifest.slots != slots and any(len(set(stage.shapes)) > 1 for stage in plan.stages):
+        raise CheckpointError(
+            f"the checkpoint has {manifest.slots} slots with plans of their own, this run {slots}",
+            hint="keep the number of slots, or give all slots one plan from the start",
+        )
+    return reassign(manifest, slots)
 
 
 def slot_tasks(manifest: Manifest, stage: int) -> list[SlotTask]:
@@ -118,7 +129,7 @@ def _watermark(
 ) -> int | None:
     """The least, over streams that are not idle, of the latest event time minus the delay; it never falls.
 
-    A stream that has not been seen holds it back, unless it is idle.
+    A stream that has not been seen holds it back, idle or not: nobody knows yet where its times begin.
     """
     if not plan.windowed:
         return None

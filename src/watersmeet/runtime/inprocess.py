@@ -28,8 +28,8 @@ from watersmeet.plan.tree import Join
 from watersmeet.query.expressions import Column
 from watersmeet.query.logical import JoinQuery, internal_name
 from watersmeet.query.types import is_floating
-from watersmeet.runtime.epoch import Intake, commit, named, slot_tasks
-from watersmeet.state.manifest import Manifest, before_first_epoch, from_json, reassign
+from watersmeet.runtime.epoch import Intake, commit, named, resumed, slot_tasks
+from watersmeet.state.manifest import Manifest, before_first_epoch, from_json
 from watersmeet.state.storage import create, names, remove
 from watersmeet.state.tiers import Tiers
 
@@ -74,7 +74,7 @@ class InProcessQuery:
             self.manifest = from_json((folder / "manifests" / manifests[-1]).read_bytes())
         else:
             self.manifest = before_first_epoch(len(query.streams), len(self.plan.stages), partitions, slots)
-        self.manifest = reassign(self.manifest, slots)
+        self.manifest = resumed(self.plan, self.manifest, slots)
 
     def run(self, batch: Mapping[str, pa.Table], *, now_ms: int = 0, idle_timeout_ms: int | None = None) -> pa.Table:
         """Run one epoch over the rows of a batch and commit it; its results."""

@@ -22,12 +22,12 @@ from watersmeet.failpoints import failpoint
 from watersmeet.observe.progress import EpochProgress
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.query.logical import JoinQuery
-from watersmeet.runtime.epoch import commit, counts_of
+from watersmeet.runtime.epoch import commit, counts_of, resumed
 from watersmeet.runtime.spark.job import EpochJob, Folders
 from watersmeet.runtime.spark.part_files import PartFolder
 from watersmeet.runtime.spark.sinks import FileSink, Sink
 from watersmeet.state.checkpoint import Checkpoint
-from watersmeet.state.manifest import Manifest, before_first_epoch, reassign
+from watersmeet.state.manifest import Manifest, before_first_epoch
 
 
 class Stopped(Exception):
@@ -112,7 +112,7 @@ class EpochDriver:
 
     def _advance(self, batch: DataFrame, batch_id: int, last: Manifest | None) -> None:
         started = time.monotonic()
-        before = reassign(last or self._nothing(), self.slots)
+        before = resumed(self.plan, last or self._nothing(), self.slots)
         job = EpochJob(self.query, self.plan, before, batch, self.folders, self.parts)
         try:
             reports = job.reports()
@@ -153,7 +153,7 @@ class EpochDriver:
 
     def _send_again(self, batch: DataFrame, last: Manifest) -> None:
         """Compute the results of a committed epoch once more; its state stays as it was committed."""
-        before = reassign(self._before or self._nothing(), self.slots)
+        before = resumed(self.plan, self._before or self._nothing(), self.slots)
         job = EpochJob(self.query, self.plan, before, batch, self.folders, self.parts)
         try:
             job.reports()
