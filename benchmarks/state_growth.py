@@ -1,0 +1,77 @@
+"""Cost per micro-batch while the state grows 100-fold, at constant batch size and constant matches per row.
+
+Two streams without a window, so that nothing expires. Every batch brings new keys, and every row of a batch matches one
+row of the same batch and one of the first hundredth of the run: the work per row is constant, and only the state grows.
+The in-process runner is used, so that the figure is the engine's and not Spark's. Asserted: the median of the last
+decile of micro-batches is at most 1.3 times that of the first, and the 99th percentile at most 3 times the median.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.machine import save
+from watersmeet.query.logical import Stream, build_query
+from watersmeet.runtime.inprocess import InProcessQuery
+
+SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
+
+
+def mixed(keys: list[pa.Array]) -> Any:
+    """A hash that costs nothing beside the join."""
+    return keys[0].to_numpy().astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+
+
+def batch_of(number: int, rows: int, old: int, rng: np.random.Generator) -> dict[str, pa.Table]:
+    fresh = np.arange(number * rows, (number + 1) * rows)
+    known = rng.integers(0, old, rows // 10)
+    left = pa.table({"k": fresh, "v": fresh}, schema=SCHEMA)
+    right = np.concatenate([fresh[: rows - len(known)], known])
+    return {"a": left, "b": pa.table({"k": right, "v": right}, schema=SCHEMA)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--batches", type=int, default=1000)
+    parser.add_argument("--rows", type=int, default=10_000, help="rows per stream and micro-batch")
+    args = parser.parse_args()
+    query = build_query(
+        [Stream(name, SCHEMA) for name in "ab"], where=["a.k = b.k"], within=None, windows={}, select=["a.v", "b.v"]
+    )
+    rng = np.random.default_rng(1)
+    seconds: list[float] = []
+    with (
+        tempfile.TemporaryDirectory(prefix="watersmeet-bench-") as name,
+        tempfile.TemporaryDirectory(dir="/dev/shm") as m,
+    ):
+        engine = InProcessQuery(query, Path(name), memory=Path(m), hash_keys=mixed)
+        assert len(engine.plan.stages) == 1, "one stage intended"
+        for number in range(args.batches):
+            batch = batch_of(number, args.rows, args.rows * max(1, args.batches // 100), rng)
+            began = time.perf_counter()
+            results = engine.run(batch)
+            seconds.append(time.perf_counter() - began)
+            assert results.num_rows >= args.rows - args.rows // 10, "matches per row are not constant"
+            if number % (args.batches // 10) == 0:
+                print(
+                    f"batch {number}: {seconds[-1] * 1000:.1f} ms, {len(engine.manifest.segments)} segments", flush=True
+                )
+    decile = args.batches // 10
+    first, last = statistics.median(seconds[:decile]), statistics.median(seconds[-decile:])
+    tail = float(np.percentile(seconds[-decile:], 99))
+    figures = {"growth_of_median": round(last / first, 2), "p99_over_median": round(tail / last, 2)}
+    growth, spread = figures["growth_of_median"], figures["p99_over_median"]
+    print(f"state x{args.batches}: last decile / first = {growth}, p99 / median = {spread}")
+    print(f"written to {save('state_growth', {'workload': vars(args), **figures}).name}")
+
+
+if __name__ == "__main__":
+    main()
