@@ -28,7 +28,7 @@ from typing import BinaryIO
 
 from watersmeet.errors import CheckpointError, FencedError
 from watersmeet.failpoints import failpoint
-from watersmeet.state.manifest import FORMAT_VERSION, Manifest, from_json
+from watersmeet.state.manifest import BEFORE_FIRST_EPOCH, FORMAT_VERSION, Manifest, from_json
 from watersmeet.state.storage import TEMPORARY, create, names, remove
 
 SCRATCH = ".scratch-"
@@ -142,6 +142,13 @@ class Checkpoint:
 
     def is_acknowledged(self, epoch: int) -> bool:
         return self._ack(epoch).exists()
+
+    def sent_and_committed(self) -> tuple[int, int]:
+        """The last epoch that the sink surely has, and the last that it may have; -1 is none."""
+        last = self.latest()
+        if last is None:
+            return BEFORE_FIRST_EPOCH, BEFORE_FIRST_EPOCH
+        return (last.epoch if self.is_acknowledged(last.epoch) else last.epoch - 1), last.epoch
 
     def discard_before(self, manifest: Manifest, older: Manifest | None) -> None:
         """Remove what only `older` needs; call it when `manifest` is acknowledged."""

@@ -62,14 +62,32 @@ class FileSink:
     def description(self) -> str:
         return f"FileSink[{self.format}:{self.path}]"
 
-    def require_fresh(self, spark: SparkSession) -> None:
-        """A new query must not write where another one has: its first epochs would be taken for known ones."""
-        log = _jvm_class(spark, "org.apache.hadoop.fs.Path")(self.path, LOG_FOLDER)
-        if log.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()).exists(log):
+    def require_epochs(self, spark: SparkSession, sent: int, committed: int) -> None:
+        """The folder must end with an epoch from `sent` (the last one it surely has) to `committed`; -1 is none.
+
+        Where it ends later, epochs would be taken for known ones and left out; where it ends earlier, its log would
+        have a gap, and Spark could not read it.
+        """
+        found = self._last_epoch(spark)
+        if found > committed:
             raise SinkError(
                 f"{self.path} holds the output of another query ({LOG_FOLDER} exists)",
                 hint="choose an empty path, or continue that query with its checkpointLocation",
             )
+        if found < sent:
+            raise SinkError(
+                f"{self.path} lacks the output of earlier epochs: the checkpoint has sent epoch {sent}, "
+                f"the folder ends with {'none' if found < 0 else found}",
+                hint="a file sink cannot move: continue with the path that the query has written to before",
+            )
+
+    def _last_epoch(self, spark: SparkSession) -> int:
+        """The last epoch in the sink's log, -1 if there is none."""
+        log = _jvm_class(spark, "org.apache.hadoop.fs.Path")(self.path, LOG_FOLDER)
+        files = log.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+        entries = [status.getPath().getName() for status in files.listStatus(log)] if files.exists(log) else []
+        epochs = [name.removesuffix(".compact") for name in entries]
+        return max((int(name) for name in epochs if name.isdigit()), default=-1)
 
     def write(self, results: DataFrame, epoch: int) -> None:
         spark = results.sparkSession

@@ -134,8 +134,8 @@ class JoinStreamWriter:
         try:
             checkpoint.require_same_join(fingerprint(query, plan))
             sink = make_sink(result_schema(query, plan, spark))
-            if checkpoint.latest() is None and isinstance(sink, FileSink):
-                sink.require_fresh(spark)
+            if isinstance(sink, FileSink):
+                sink.require_epochs(spark, *checkpoint.sent_and_committed())
             folder = run_folder(options.memory_location, checkpoint.identity(), run)
             budget = budget_within(folder, options.slots, options.memory_budget_bytes)
             handle = JoinQueryHandle(query, plan, options.slots, sink.description, folder)
