@@ -1,0 +1,43 @@
+"""One Spark session for all tests that need one, small and quiet."""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+# Before anything starts a JVM: workers run this very Python, and nothing listens beyond this machine.
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+
+SESSION_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "2",
+    # Nothing may depend on the zone of the session, so it is one that is never UTC.
+    "spark.sql.session.timeZone": "America/Los_Angeles",
+    # Many short jobs: compiling well costs more than it brings.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All below tests/spark is marked, so that `-m "not spark"` is fast."""
+    for item in items:
+        if Path(__file__).parent / "spark" in item.path.parents:
+            item.add_marker(pytest.mark.spark)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master("local[2]").appName("watersmeet-tests")
+    for name, value in SESSION_SETTINGS.items():
+        builder = builder.config(name, value)
+    builder = builder.config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()

@@ -1,0 +1,46 @@
+"""A driver in a process of its own, to be killed: joins all there is in `folder/{a,b,c}` into `folder/out`, and exits.
+
+    python -m tests.spark.driver_program <folder> [<master>]
+
+It prints `ready` when Spark is up and waits for a line on its standard input, so that a test can have the next driver
+ready before it kills this one; then `started`, when the query runs. Exit code 0: everything is in the sink.
+With WATERSMEET_TEST_JAVA_OPTIONS that write a class archive at the end of the JVM, that end is waited for.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from tests.conftest import SESSION_SETTINGS
+from tests.spark.helpers import join_of, start
+
+JAVA_OPTIONS = "WATERSMEET_TEST_JAVA_OPTIONS"
+
+
+def main(folder: Path, master: str) -> None:
+    java_options = f"{SESSION_SETTINGS['spark.driver.extraJavaOptions']} {os.environ.get(JAVA_OPTIONS, '')}"
+    settings = SESSION_SETTINGS | {"spark.driver.extraJavaOptions": java_options}
+    builder = SparkSession.builder.master(master).appName("watersmeet-driver")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = builder.config("spark.local.dir", str(folder / "local")).getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    print("ready", flush=True)
+    if not sys.stdin.readline():
+        os._exit(2)
+    query = start(join_of(spark, folder).option("slots", 2), folder / "out", folder / "ck")
+    print("started", flush=True)
+    query.awaitTermination()
+    if "ArchiveClassesAtExit" in java_options:
+        jvm = SparkContext._gateway.proc
+        jvm.stdin.close()
+        jvm.wait()
+    # The work is done and acknowledged; an orderly end of Spark would only take time.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "local[2]")

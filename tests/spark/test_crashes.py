@@ -1,0 +1,258 @@
+"""Whatever is killed when: the final output equals the oracle's, and a reader meanwhile sees whole epochs only.
+
+Drivers run in processes of their own (`driver_program`) and are killed with SIGKILL, at each failpoint of the commit
+protocol and at random moments. All crashes of a test happen to one checkpoint, one after the other.
+"""
+
+import os
+import random
+import re
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.errors import AnalysisException
+
+from tests.oracle import canonical
+from tests.spark.helpers import answer, expected, join_of, output, random_batches, until, write_batches
+from tests.spark.processes import PACKAGES, Driver
+from watersmeet.errors import CheckpointError, FencedError
+from watersmeet.state.checkpoint import Checkpoint
+
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(1800)]
+
+# failpoint@visit, where it strikes, and whether the last committed epoch is then acknowledged (None: there is none).
+CRASHES = [
+    ("write:json@1", "driver", None),  # while query.json is written
+    ("write:json@2", "driver", None),  # the first manifest
+    ("after-job@1", "driver", None),
+    ("segment-durable@2", "worker", None),
+    ("before-manifest@2", "driver", True),
+    ("after-manifest@1", "driver", False),
+    ("before-sink@2", "driver", False),  # the first visit sends again what after-manifest left
+    ("after-sink@1", "driver", False),  # of an epoch that is sent again
+    ("before-ack@2", "driver", False),
+    ("write:seg@4", "worker", True),
+    ("after-ack@1", "driver", True),
+    ("during-discard@1", "driver", True),
+]
+READ_SCHEMA = "k int, a_ts timestamp, a_v long, b_ts timestamp, b_v long, c_ts timestamp, c_v long"
+
+
+@pytest.fixture(scope="module")
+def java_options(tmp_path_factory) -> str:
+    """Options that let a JVM start from an archive of the classes it needs: it saves half of every start."""
+    base = tmp_path_factory.mktemp("archive")
+    write_batches(base, crash_batches(1))
+    archive = base / "classes.jsa"
+    driver = Driver(base, java_options=f"-XX:ArchiveClassesAtExit={archive}")
+    driver.go()
+    assert driver.wait() == 0, driver.complaint()
+    return f"-XX:SharedArchiveFile={archive}"
+
+
+def crash_batches(count: int):
+    return random_batches(seed=5, streams="abc", batches=count, rows=8, keys=24, batch_seconds=20, disorder=15)
+
+
+class PollingReader:
+    """Reads a folder again and again; what it sees must be the results of the first n batches, n never falling."""
+
+    def __init__(self, spark, out: Path, batches: list[Counter]) -> None:
+        self.spark, self.out = spark, out
+        self.prefixes = [Counter()]
+        for batch in batches:
+            self.prefixes.append(self.prefixes[-1] + batch)
+        self.epochs_seen: list[int] = [0]
+        self.problems: list[str] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._poll, daemon=True)
+
+    def __enter__(self) -> "PollingReader":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(60)
+
+    def _poll(self) -> None:
+        while not self._stop.wait(0.5) and not self.problems:
+            try:
+                seen = canonical(self.spark.read.schema(READ_SCHEMA).parquet(str(self.out)).toArrow())
+            except AnalysisException as error:
+                if "PATH_NOT_FOUND" not in str(error):
+                    self.problems.append(str(error))
+                continue
+            except Exception as error:
+                self.problems.append(repr(error))
+                continue
+            whole = [n for n in range(self.epochs_seen[-1], len(self.prefixes)) if self.prefixes[n] == seen]
+            if whole:
+                self.epochs_seen.append(whole[0])
+            else:
+                self.problems.append(f"after {self.epochs_seen[-1]} epochs: {sum(seen.values())} rows, no whole epochs")
+
+
+def memory_folder(folder: Path) -> Path:
+    return Path(f"/dev/shm/watersmeet-{os.getuid()}") / Checkpoint(folder / "ck").identity()
+
+
+def is_last_epoch_acknowledged(folder: Path) -> bool | None:
+    checkpoint = Checkpoint(folder / "ck")
+    last = checkpoint.latest()
+    return None if last is None else checkpoint.is_acknowledged(last.epoch)
+
+
+def assert_no_leftovers(folder: Path) -> None:
+    """After an orderly end the checkpoint holds what its last manifest names, and memory nothing."""
+    checkpoint = Checkpoint(folder / "ck")
+    last = checkpoint.latest()
+    assert {file.name for file in checkpoint.segments.iterdir()} == set(last.segments)
+    assert [file.name for file in (checkpoint.folder / "manifests").iterdir()] == [f"{last.epoch:012d}.json"]
+    assert [file.name for file in (checkpoint.folder / "acks").iterdir()] == [f"{last.epoch:012d}"]
+    assert not [file.name for file in checkpoint.folder.iterdir() if file.name.startswith(".")]
+    until(lambda: not memory_folder(folder).exists(), 30, "the memory tier to be empty")
+
+
+def test_every_failpoint_in_the_code_is_in_the_list():
+    sources = [file.read_text() for file in (PACKAGES / "watersmeet").rglob("*.py")]
+    named = {name for text in sources for name in re.findall(r'failpoint\("([^"]+)"\)', text)}
+    assert named == {failpoint.partition("@")[0] for failpoint, _, _ in CRASHES if not failpoint.startswith("write:")}
+
+
+def test_a_crash_at_every_failpoint(spark, tmp_path, java_options):
+    batches = crash_batches(14)
+    write_batches(tmp_path, batches)
+    right = answer(join_of(spark, tmp_path), batches)
+    pending: Iterator = iter([*CRASHES, (None, "", None)])
+    parked = Driver(tmp_path, failpoint=CRASHES[0][0], java_options=java_options)
+    next(pending)
+    with PollingReader(spark, tmp_path / "out", right.batches) as reader:
+        for failpoint, place, acknowledged in CRASHES:
+            driver = parked
+            driver.go()
+            parked = Driver(tmp_path, failpoint=next(pending)[0], java_options=java_options)
+            code = driver.wait()
+            if place == "driver":
+                assert code == -signal.SIGKILL, f"{failpoint}: exit code {code}\n{driver.complaint()}"
+            else:  # the Python worker is killed, and the task and the query fail
+                assert code > 0, f"{failpoint}: exit code {code}"
+                assert "Python worker exited unexpectedly" in driver.complaint()
+            assert is_last_epoch_acknowledged(tmp_path) is acknowledged, failpoint
+            assert not reader.problems, f"{failpoint}: {reader.problems}"
+        parked.go()
+        assert parked.wait() == 0, parked.complaint()
+        until(lambda: reader.problems or reader.epochs_seen[-1] == len(batches), 60, "the reader to see everything")
+    assert not reader.problems
+    assert output(spark, tmp_path / "out") == right.results
+    assert len(set(reader.epochs_seen)) > 3
+    assert_no_leftovers(tmp_path)
+
+
+def test_twenty_kills_at_random_moments(spark, tmp_path, java_options):
+    seed = random.SystemRandom().randrange(1 << 32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    batches, written = crash_batches(50), 20
+    write_batches(tmp_path, batches[:written])
+    right = answer(join_of(spark, tmp_path), batches)
+    manifests = tmp_path / "ck" / "watersmeet" / "manifests"
+    memory = memory_folder(tmp_path)
+    kills = 0
+    parked = Driver(tmp_path, java_options=java_options)
+    with PollingReader(spark, tmp_path / "out", right.batches) as reader:
+        while kills < 20:
+            driver = parked
+            driver.go()
+            parked = Driver(tmp_path, java_options=java_options)
+            driver.wait_started()
+            runs = list(memory.iterdir())
+            known = set(manifests.iterdir()) if manifests.exists() else set()
+            if rng.random() < 0.6:  # some die in their first epoch, the others soon after they have committed one
+                until(lambda d=driver, k=known: d.ended or set(manifests.glob("0*")) - k, what="an epoch")
+                time.sleep(rng.uniform(0, 1.2))
+            else:
+                time.sleep(rng.uniform(0, 4))
+            if driver.ended:
+                assert driver.wait() == 0, driver.complaint()
+                write_batches(tmp_path, batches[written : written + 10], start=written)
+                written = min(written + 10, len(batches))
+            else:
+                driver.kill()
+                kills += 1
+            until(lambda r=runs: not any(run.exists() for run in r), 30, "the memory tier of a dead run to be removed")
+            assert not reader.problems, reader.problems
+        parked.go()
+        assert parked.wait() == 0, parked.complaint()
+        until(lambda: reader.problems or reader.epochs_seen[-1] == written, 60, "the reader to see everything")
+    assert not reader.problems
+    assert output(spark, tmp_path / "out") == sum(right.batches[:written], Counter())
+    assert_no_leftovers(tmp_path)
+
+
+def test_a_task_that_dies_is_repeated(spark, tmp_path, java_options):
+    """Where Spark may repeat tasks, the death of a Python worker ends nothing: its files are left out."""
+    batches = crash_batches(4)
+    write_batches(tmp_path, batches)
+    # A fresh worker has made fewer visits than the one that dies, so the repeated task gets through.
+    driver = Driver(tmp_path, failpoint="segment-durable@6", master="local[2,4]", java_options=java_options)
+    driver.go()
+    assert driver.wait() == 0, driver.complaint()
+    assert output(spark, tmp_path / "out") == expected(join_of(spark, tmp_path), batches)
+    checkpoint = Checkpoint(tmp_path / "ck")
+    orphans = {file.name for file in checkpoint.segments.iterdir()} - set(checkpoint.latest().segments)
+    assert orphans, "no worker died"
+
+
+def test_a_sink_that_still_runs_when_the_query_is_stopped(spark, tmp_path):
+    batches = crash_batches(4)
+    write_batches(tmp_path, batches)
+    written: list[tuple[int, Counter]] = []
+    entered, leave = threading.Event(), threading.Event()
+
+    def slow(results, epoch):
+        rows = canonical(results.toArrow())
+        if epoch == 1 and not leave.is_set():
+            entered.set()
+            leave.wait(120)
+        written.append((epoch, rows))
+
+    def begin():
+        writer = join_of(spark, tmp_path).writeStream.foreachBatch(slow)
+        return writer.option("checkpointLocation", tmp_path / "ck").trigger(availableNow=True).start()
+
+    first = begin()
+    assert entered.wait(120)
+    stopping = threading.Thread(target=first.stop)
+    stopping.start()
+    until(lambda: not first.isActive, what="Spark to give up the query")
+    with pytest.raises(CheckpointError, match="is in use"):
+        begin()
+    leave.set()
+    stopping.join(120)
+    assert not stopping.is_alive()
+    begin().awaitTermination()
+    assert [epoch for epoch, _ in written] == [0, 1, 2, 3]
+    assert sum((rows for _, rows in written), Counter()) == expected(join_of(spark, tmp_path), batches)
+
+
+def test_a_driver_that_was_overtaken_stops(spark, tmp_path):
+    """The fence: an epoch that somebody else has committed is not committed again, and not sent."""
+    write_batches(tmp_path, crash_batches(3))
+    sent = []
+
+    def overtake(results, epoch):
+        sent.append(epoch)
+        manifests = tmp_path / "ck" / "watersmeet" / "manifests"
+        (manifests / f"{epoch + 1:012d}.json").write_bytes((manifests / f"{epoch:012d}.json").read_bytes())
+
+    writer = join_of(spark, tmp_path).writeStream.foreachBatch(overtake).option("checkpointLocation", tmp_path / "ck")
+    query = writer.trigger(availableNow=True).start()
+    with pytest.raises(FencedError, match="epoch 1 was committed by another driver"):
+        query.awaitTermination()
+    assert sent == [0]

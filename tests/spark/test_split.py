@@ -1,0 +1,43 @@
+"""The group formula in the JVM is that of plan/partitioning.py: a row lands in the slot of its group."""
+
+import numpy as np
+import pytest
+from pyspark.sql import functions as F
+
+from tests.spark.helpers import join_of, random_batches
+from watersmeet.plan.frame import HASH, STREAM, key_name
+from watersmeet.plan.mjoin import plan_mjoin
+from watersmeet.plan.partitioning import PARTITIONS_MAX, even_assignment, group_of
+from watersmeet.runtime.spark.source import spark_type, split, unite
+
+
+@pytest.fixture(scope="module")
+def query(spark, tmp_path_factory):
+    return join_of(spark, tmp_path_factory.mktemp("feed")).build()[0]
+
+
+@pytest.mark.parametrize(("partitions", "slots"), [(256, 2), (7, 3), (1, 1), (300, 40), (PARTITIONS_MAX, 4)])
+def test_split_keeps_the_rows_of_a_group_in_the_slot_of_its_assignment(spark, query, partitions, slots):
+    plan = plan_mjoin(query, partitions)
+    given = {STREAM: "cast(0 as tinyint)", key_name(0): "cast(id * 7919 as int)"}
+    columns = [f for f in plan.frame.schema if f.name != HASH]
+    rows = spark.range(5000).selectExpr(
+        *(f"{given.get(f.name, 'null')}::{spark_type(f.type).simpleString()} AS {f.name}" for f in columns)
+    )
+    assignment = even_assignment(partitions, slots)
+    placed = split(plan, rows, assignment, slots).select(HASH, F.spark_partition_id().alias("slot")).toArrow()
+    groups = group_of(placed[HASH].to_numpy().view(np.uint64), partitions)
+    assert (placed["slot"].to_numpy() == np.asarray(assignment)[groups]).all()
+    assert len(set(groups.tolist())) > min(partitions, 5000) // 2
+
+
+def test_streams_are_united_in_name_order(spark, query, tmp_path):
+    plan = plan_mjoin(query, 8)
+    assert [stream.name for stream in query.streams] == ["a", "b", "c"]
+    frames = {
+        name: spark.createDataFrame(table.to_pandas()) for name, table in random_batches(1, "cab", 1, 5)[0].items()
+    }
+    frames = {name: df.selectExpr("cast(k as int) k", "ts", "v", "name") for name, df in frames.items()}
+    united = unite(query, plan, frames)
+    assert {row[0] for row in united.filter("_stream = 2").select("_stream").collect()} == {2}
+    assert united.count() == 18
