@@ -5,9 +5,10 @@ import pytest
 from pyspark.sql import functions as F
 
 from tests.spark.helpers import join_of, random_batches
-from watersmeet.plan.frame import HASH, STREAM, key_name
-from watersmeet.plan.mjoin import plan_mjoin
+from watersmeet.plan.default_tree import default_tree
+from watersmeet.plan.frame import HASH, STAGE, STREAM, pool_name
 from watersmeet.plan.partitioning import PARTITIONS_MAX, even_assignment, group_of
+from watersmeet.plan.stages import plan_join
 from watersmeet.runtime.spark.source import spark_type, split, unite
 
 
@@ -18,8 +19,8 @@ def query(spark, tmp_path_factory):
 
 @pytest.mark.parametrize(("partitions", "slots"), [(256, 2), (7, 3), (1, 1), (300, 40), (PARTITIONS_MAX, 4)])
 def test_split_keeps_the_rows_of_a_group_in_the_slot_of_its_assignment(spark, query, partitions, slots):
-    plan = plan_mjoin(query, partitions)
-    given = {STREAM: "cast(0 as tinyint)", key_name(0): "cast(id * 7919 as int)"}
+    plan = plan_join(query, (default_tree(query),), partitions)
+    given = {STAGE: "0", STREAM: "0", pool_name(plan.frame.keys[0][0]): "cast(id * 7919 as int)"}
     columns = [f for f in plan.frame.schema if f.name != HASH]
     rows = spark.range(5000).selectExpr(
         *(f"{given.get(f.name, 'null')}::{spark_type(f.type).simpleString()} AS {f.name}" for f in columns)
@@ -32,7 +33,7 @@ def test_split_keeps_the_rows_of_a_group_in_the_slot_of_its_assignment(spark, qu
 
 
 def test_streams_are_united_in_name_order(spark, query, tmp_path):
-    plan = plan_mjoin(query, 8)
+    plan = plan_join(query, (default_tree(query),), 8)
     assert [stream.name for stream in query.streams] == ["a", "b", "c"]
     frames = {
         name: spark.createDataFrame(table.to_pandas()) for name, table in random_batches(1, "cab", 1, 5)[0].items()

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from watersmeet.observe.progress import EpochProgress
-from watersmeet.plan.fingerprint import class_text, plan_text
-from watersmeet.plan.layout import StoreLayout, field_name
+from watersmeet.plan.fingerprint import class_text, kept_names, plan_text
 from watersmeet.plan.stages import JoinPlan, NodePlan, StagePlan
 from watersmeet.plan.tree import tree_text
-from watersmeet.query.expressions import Column, to_text
+from watersmeet.query.expressions import to_text
 from watersmeet.query.logical import JoinQuery
 from watersmeet.query.types import spark_name
 from watersmeet.units import format_bytes, format_duration
@@ -46,19 +45,13 @@ def _node(shape: tuple[NodePlan, ...], number: int, plan: JoinPlan, epoch: Epoch
     for i, layout in enumerate(node.inputs):
         last = i == len(node.inputs) - 1
         order = " → ".join(node.inputs[j].label for j in node.probe_orders[i])
-        kept = ", ".join(_kept(plan, layout)) or "key only"
+        kept = ", ".join(kept_names(layout)) or "key only"
         rows = "" if epoch is None else f"; holds {epoch.counts.get(f'state_rows.{layout.label}', 0):,} rows"
         lines.append(f"{'└─' if last else '├─'} store {layout.label}: probes {order}; keeps {kept}{rows}")
         child = node.children[i]
         if child is not None:
             lines += [f"{'   ' if last else '│  '}{line}" for line in _node(shape, child, plan, epoch)]
     return lines
-
-
-def _kept(plan: JoinPlan, layout: StoreLayout) -> list[str]:
-    """The columns that a store keeps; values of its stage's key go without saying, those of later ones are marked."""
-    shown = [(field, source) for field, source in layout.sources if isinstance(field, Column) or source.kind != "key"]
-    return [field_name(field) if isinstance(field, Column) else f"key {field.key_class}" for field, _ in shown]
 
 
 def _key(query: JoinQuery, stage: StagePlan) -> str:

@@ -5,9 +5,9 @@ Slots, budgets and probe orders are absent on purpose: they may change between r
 
 from __future__ import annotations
 
-from watersmeet.plan.layout import field_name
+from watersmeet.plan.layout import KeyValue, StoreLayout
 from watersmeet.plan.stages import JoinPlan
-from watersmeet.plan.tree import tree_text
+from watersmeet.plan.tree import Leaf, tree_text
 from watersmeet.query.expressions import to_text
 from watersmeet.query.logical import JoinQuery, KeyClass
 from watersmeet.query.types import spark_name
@@ -25,10 +25,9 @@ def fingerprint(query: JoinQuery, plan: JoinPlan) -> dict[str, str]:
         window = query.windows_us[i]
         marks[f"window of {stream.name}"] = "unbounded" if window is None else format_duration(window)
         marks[f"event time of {stream.name}"] = stream.event_time or "none"
-    for i, stage in enumerate(plan.stages):
+    for stage in plan.stages:
         for layout in stage.inputs:
-            kept = ", ".join(field_name(field) for field, _ in layout.sources)
-            marks[f"kept of {layout.label} in stage {i}"] = kept
+            marks[f"kept columns of {layout.label}"] = ", ".join(kept_names(layout))
     marks["join key"] = "; ".join(class_text(query, c) for c in query.classes)
     marks["filters"] = "; ".join(sorted(f"{f.stream}: {f.sql}" for f in query.filters))
     marks["residual predicates"] = "; ".join(sorted(to_text(e) for e in query.residuals))
@@ -36,6 +35,17 @@ def fingerprint(query: JoinQuery, plan: JoinPlan) -> dict[str, str]:
     marks["plan"] = plan_text(plan)
     marks["hash"] = HASH_NAME
     return marks
+
+
+def kept_names(layout: StoreLayout) -> list[str]:
+    """The fields that a store keeps, by name; values of its stage's own key go without saying."""
+    names = []
+    for field, source in layout.sources:
+        if isinstance(field, KeyValue):
+            names += [] if source.kind == "key" else [f"key {field.key_class}"]
+        else:
+            names.append(field.name if isinstance(layout.tree, Leaf) else f"{field.stream}.{field.name}")
+    return names
 
 
 def plan_text(plan: JoinPlan) -> str:

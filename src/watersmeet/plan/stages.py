@@ -129,7 +129,7 @@ def plan_join(query: JoinQuery, trees: tuple[Join, ...], partitions: int) -> Joi
     drafts = [_draft(query, tree) for tree in trees]
     first = drafts[0]
     for other in drafts[1:]:
-        if [(s.key, s.inputs, s.feeds) for s in other] != [(s.key, s.inputs, s.feeds) for s in first]:
+        if _exchanges(other) != _exchanges(first):
             raise _different_stages(query, trees)
     stages = tuple(
         StagePlan(s.key, s.key_types, s.inputs, tuple(draft[i].nodes for draft in drafts), s.feeds)
@@ -184,6 +184,11 @@ def _draft(query: JoinQuery, tree: Join) -> list[_Stage]:
         nodes = _nodes(query, root, key, trees[root])
         stages.append(_Stage(key, types, tuple(layouts[t] for t in trees[root]), nodes, feeds.get(root)))
     return stages
+
+
+def _exchanges(stages: list[_Stage]) -> list[object]:
+    """What all slots must agree on: which fields go where under which key, and not how a stage is shaped inside."""
+    return [(s.key, s.feeds, [(streams_of(layout.tree), layout.sources) for layout in s.inputs]) for s in stages]
 
 
 def _stage_roots(query: JoinQuery, tree: Join) -> list[Join]:

@@ -127,7 +127,8 @@ def _check_connected(
     if len(groups) > 1:
         alone = min(groups, key=lambda group: (len(group), sorted(group)))
         raise QueryError(
-            f"{'stream' if len(alone) == 1 else 'streams'} {_listed(sorted(alone))} not connected to the others: "
+            f"{'streams' if len(alone) > 1 else 'stream'} {_listed(sorted(alone))} {'are' if len(alone) > 1 else 'is'} "
+            "not connected to the others: "
             "no predicate links them",
             hint="add one with where, or take the stream out",
             error_class="UNCONNECTED_STREAM",
