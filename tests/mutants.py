@@ -2,6 +2,10 @@
 
 A mutant replaces a piece of the source of one function. The function object keeps its identity and gets other code, so
 that every module that imported it sees the mutant; and the piece must occur, so that no mutant outlives its source.
+
+Two that one might miss are no mutants, because they change nothing: the late rule applied to intermediate results (a
+new result has a new row among its own, so its `latest`, and its `limit` even more, is not before the watermark), and a
+run stored just before it probes (a probe never looks at the store of its own input).
 """
 
 import __future__
@@ -54,14 +58,31 @@ class Mutant:
         return made[function.__name__].__code__
 
 
-_INSERT = "stores[i] = stores[i] + runs"
-_DELTAS = "for i, runs in enumerate(deltas_of(chunk, plan.frame, plan.stores, task.watermark_us, counts)):"
-_ALL_DELTAS = f"""deltas = {_DELTAS[25:-2]}
-            stores = [store + delta for store, delta in zip(stores, deltas)]
-            for i, runs in enumerate(deltas):"""
-_EAGER = """newest = max((run.time_max for run in runs), default=0)
-                window = plan.stores[i].window_us or 1 << 61
-                stores[i] = [run for run in stores[i] + runs if not runs or run.time_max + window > newest]"""
+_RESULTS = "engine.step:_Work.results"
+_ADD = "self._add(first + i, run)"
+_LOOP = """    for i in range(len(node.inputs)):
+        for run in self._delta(node, i, deltas):
+            first, last = node.first_store, node.first_store + len(node.inputs)
+            yield from probe(node, i, run, self.stores[first:last])
+            self._add(first + i, run)"""
+_EAGER = """self._add(first + i, run)
+            span = node.inputs[i].span_us or 1 << 61
+            self.stores[first + i] = [r for r in self.stores[first + i] if r.time_max + span > run.time_max]"""
+
+
+def _stored_first(which: str) -> str:
+    """The loop of a node in which some deltas are in the stores before any of them probes."""
+    return f"""    first, last = node.first_store, node.first_store + len(node.inputs)
+    pending = [(i, run) for i in range(len(node.inputs)) for run in self._delta(node, i, deltas)]
+    for i, run in pending:
+        if {which}:
+            self._add(first + i, run)
+    for i, run in pending:
+        yield from probe(node, i, run, self.stores[first:last])
+        if not ({which}):
+            self._add(first + i, run)"""
+
+
 _MERGE = "return build_runs(hashes, concat_batches([run.keys for run in runs]), times, payload, key_of_row)"
 _DISTINCT = """marks = np.stack([key_of_row, key_of_row if times is None else times])
     kept = np.sort(np.unique(marks, axis=1, return_index=True)[1])
@@ -71,25 +92,21 @@ _DISTINCT = """marks = np.stack([key_of_row, key_of_row if times is None else ti
 
 MUTANTS = [
     # windows
+    Mutant("next row may be a whole window older", "engine.mjoin:_Hop._search", "_span(target) + 1", "_span(target)"),
+    Mutant("next row must be two moments newer", "engine.mjoin:_Hop._search", "_span(target) + 1", "_span(target) + 2"),
+    Mutant("limit of the first row too late", "engine.mjoin:_Hop.start", "latest + self._s", "latest + 1 + self._s"),
+    Mutant("limit of a bound row too late", "engine.mjoin:_Hop._bind", "times + self._s", "times + 1 + self._s"),
+    Mutant("limit of a bound row too early", "engine.mjoin:_Hop._bind", "times + self._s", "times - 1 + self._s"),
     Mutant(
-        "next row may be a whole window older", "engine.mjoin:_Hop._search", "_window(target) + 1", "_window(target)"
+        "limit forgets the rows before", "engine.mjoin:_Hop._bind", "np.minimum(partials.limit[parents], end)", "end"
     ),
-    Mutant(
-        "next row must be two moments newer", "engine.mjoin:_Hop._search", "_window(target) + 1", "_window(target) + 2"
-    ),
-    Mutant("limit of the first row too late", "engine.mjoin:_Hop.start", "latest + self._w", "latest + 1 + self._w"),
-    Mutant("limit of a bound row too late", "engine.mjoin:_Hop._bind", "times + self._w", "times + 1 + self._w"),
-    Mutant("limit of a bound row too early", "engine.mjoin:_Hop._bind", "times + self._w", "times - 1 + self._w"),
-    Mutant("limit forgets the rows before", "engine.mjoin:_Hop._bind", "np.minimum(partials.limit[parents], ", "("),
     Mutant(
         "latest forgets the rows before",
         "engine.mjoin:_Hop._bind",
         "np.maximum(partials.latest[parents], times)",
         "times",
     ),
-    Mutant(
-        "window of the wrong stream", "engine.mjoin:_Hop._search", "self._window(target)", "self._window(self.origin)"
-    ),
+    Mutant("window of the wrong stream", "engine.mjoin:_Hop._search", "self._span(target)", "self._span(self.origin)"),
     Mutant(
         "run skipped at its last moment",
         "engine.kernels:rows_between",
@@ -118,7 +135,6 @@ MUTANTS = [
         "rank base forgotten in a probe", "engine.kernels:rows_between", "found + np.int64(target.rank_base)", "found"
     ),
     # keys
-    Mutant("NULL = NULL", "engine.inbox:_keep", "keep &= known", "pass"),
     Mutant(
         "floats by their bits", "engine.inbox:normalise_key", "if not pa.types.is_floating(column.type):", "if True:"
     ),
@@ -139,25 +155,106 @@ MUTANTS = [
     Mutant(
         "only the first key component counts",
         "state.run:keys_equal",
-        "equal &= values.to_numpy(zero_copy_only=False)",
-        "break",
+        "equal &= key_values_equal(take(a, left_rows), take(b, right_rows))",
+        "return key_values_equal(take(a, left_rows), take(b, right_rows))",
     ),
     # deltas and chunks
-    Mutant("a delta is not seen by later inputs", "engine.step:step", _INSERT, "pass"),
+    Mutant("a delta is not seen by later inputs", _RESULTS, _ADD, "self.arrived.append((first + i, run))"),
     Mutant(
         "the first delta is not seen by later inputs",
+        _RESULTS,
+        _ADD,
+        f"{_ADD} if i else self.arrived.append((first + i, run))",
+    ),
+    Mutant("deltas of later inputs are probed too", _RESULTS, _LOOP, _stored_first("node.children[i] is None")),
+    Mutant(
+        "a chunk forgets earlier chunks",
         "engine.step:step",
-        _INSERT,
-        "stores[i] = stores[i] + runs if i else stores[i]",
+        "arrived.append(work.take_arrived())",
+        "arrived = [work.take_arrived()]",
+    ),
+    Mutant("state is not probed", "engine.step:_Work.__init__", "self.stores[store].append(run)", "pass"),
+    # trees: what a node hands on
+    Mutant(
+        "intermediate results are stored before they probe",
+        _RESULTS,
+        _LOOP,
+        _stored_first("node.children[i] is not None"),
+    ),
+    Mutant("results of a child are not stored", _RESULTS, _ADD, f"{_ADD} if node.children[i] is None else None"),
+    Mutant(
+        "results of another stage are not stored",
+        _RESULTS,
+        _ADD,
+        f"{_ADD} if node.children[i] is not None or hasattr(node.inputs[i].tree, 'stream') else None",
     ),
     Mutant(
-        "deltas of later inputs are probed too",
-        "engine.step:step",
-        _DELTAS,
-        _ALL_DELTAS,
+        "results of a child are fed twice",
+        "engine.step:_Work._delta",
+        "in self.results(child, deltas):",
+        "in [*self.results(child, deltas)] * 2:",
     ),
-    Mutant("a chunk forgets earlier chunks", "engine.step:step", "arrived.append(delta)", "arrived = [delta]"),
-    Mutant("state is not probed", "engine.step:step", "if s == i]", "if s == i and False]"),
+    Mutant(
+        "only the last results of a child are handed on",
+        "engine.step:_Work._delta",
+        "in self.results(child, deltas):",
+        "in [*self.results(child, deltas)][-1:]:",
+    ),
+    Mutant(
+        "an exchange goes to the wrong input",
+        "engine.outbox:_frame",
+        "np.full(joined.rows, ordinal, ",
+        "np.full(joined.rows, (ordinal + 1) % len(target.inputs), ",
+    ),
+    Mutant("an exchange tells the limit for the time", "engine.outbox:_frame", "partials.latest", "partials.limit"),
+    Mutant("an exchange tells the time for the limit", "engine.outbox:_payload", "partials.limit", "partials.latest"),
+    Mutant("runs of results mix up keys", "engine.outbox:runs_of", "partials.ranks)", "np.sort(partials.ranks))"),
+    # trees: keys and predicates of a node
+    Mutant(
+        "a class that is no key is not compared",
+        "engine.mjoin:_Hop._filtered",
+        "partials = _kept(partials, key_values_equal(*sides))",
+        "pass",
+    ),
+    Mutant(
+        "a class is compared with its first neighbour only",
+        "plan.stages:_equalities",
+        "in pairwise(having)]",
+        "in [*pairwise(having)][:1]]",
+    ),
+    Mutant("NULL in a later class is a value", "engine.inbox:_class_columns", "kept = [", "kept = [] and ["),
+    Mutant("NULL in a key is a value", "engine.inbox:_keep", "[*plan.frame.keys[stage], *_", "[*_"),
+    Mutant("residuals have no node", "plan.stages:_residuals", "not any(streams", "not any(True or streams"),
+    Mutant(
+        "residuals below the top are forgotten",
+        "plan.stages:_residuals",
+        "if streams <= streams_of(node)",
+        "if len(streams_of(node)) == len(ordinal)",
+    ),
+    # trees: intervals
+    Mutant("stored results never end", "engine.mjoin:_Hop._still_open", "if ends is None or", "if True or"),
+    Mutant(
+        "stored results end a moment late",
+        "engine.mjoin:_Hop._still_open",
+        "> partials.latest[needles]",
+        ">= partials.latest[needles]",
+    ),
+    Mutant("limit is the longest", "engine.mjoin:_Hop._bind", "np.minimum(partials.limit", "np.maximum(partials.limit"),
+    Mutant("latest is the earliest", "engine.mjoin:_Hop._bind", "np.maximum(partials.lat", "np.minimum(partials.lat"),
+    Mutant("limit of a probing result unknown", "engine.mjoin:_Hop.start", "if ends is None else", "if True else"),
+    Mutant("limit of a bound result unknown", "engine.mjoin:_Hop._bind", "if ends is None else", "if True else"),
+    Mutant(
+        "the span of results is too short",
+        "plan.layout:lay_out",
+        "_span(query, streams_of(tree))",
+        "_span(query, streams_of(tree)) if limit is None else 1",
+    ),
+    Mutant(
+        "results expire by their latest time",
+        "engine.compaction:ends_of",
+        "run.payload.column(layout.limit).slice(rows.start, run.rows).to_numpy()",
+        "run.times(rows)",
+    ),
     # time
     Mutant("nothing is late", "engine.inbox:_keep", "if late.any():", "if False:"),
     Mutant(
@@ -192,20 +289,20 @@ MUTANTS = [
     Mutant(
         "extents expire a moment early",
         "engine.compaction:expired",
-        "time_max + window_us <= watermark_us",
-        "time_max + window_us <= watermark_us + 1",
+        "expires_us <= watermark_us",
+        "expires_us <= watermark_us + 1",
     ),
     Mutant("rows expire a moment early", "engine.compaction:by_bucket", "> watermark_us", "> watermark_us + 1"),
-    Mutant("extents expire with their first row", "engine.fold:_named", "run.time_max", "run.time_min"),
-    Mutant("expiry ignores delays", "engine.fold:_watermark_bound", "latest[store] - delay", "latest[store]"),
+    Mutant("extents expire with their first row", "engine.fold:_end", "ends.max()", "ends.min()"),
+    Mutant("expiry ignores delays", "engine.fold:_watermark_bound", "latest[stream] - delay", "latest[stream]"),
     Mutant("expiry follows the fastest stream", "engine.fold:_watermark_bound", "bound = min(", "bound = max("),
-    Mutant("expiry before the batch is probed", "engine.step:step", _INSERT, _EAGER),
+    Mutant("expiry before the batch is probed", _RESULTS, _ADD, _EAGER),
     # predicates and results
     Mutant(
         "residuals are not applied",
         "engine.mjoin:_Hop._filtered",
-        "if newest not in residual.inputs or not residual.inputs <= partials.bound.keys():",
-        "if True:",
+        "if newest in residual.inputs and residual.inputs <= bound:",
+        "if False:",
     ),
     Mutant("unknown is true", "engine.expressions:evaluate", "fill_null(False)", "fill_null(True)"),
     Mutant("results mix up rows", "engine.mjoin:Bound.narrowed", "self.index[rows]", "np.sort(self.index[rows])"),
@@ -240,6 +337,12 @@ MUTANTS = [
         "state.tiers:Tiers.retain",
         "if ref.name in self._resident and fits:",
         "if ref.name in self._resident:",
+    ),
+    Mutant(
+        "every stage takes the whole budget",
+        "runtime.inprocess:InProcessQuery._tiers",
+        "self.budget // len(self.plan.stages)",
+        "self.budget",
     ),
     Mutant("failed attempts stay in memory", "state.tiers:Tiers.sweep", "(failed or epoch_of", "(epoch_of"),
     Mutant(

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import duckdb
@@ -28,7 +29,7 @@ from watersmeet.query.expressions import (
     Not,
     Or,
 )
-from watersmeet.query.logical import JoinQuery
+from watersmeet.query.logical import JoinQuery, KeyClass
 
 DAY_US = 86_400_000_000
 Row = dict[str, Any]
@@ -56,7 +57,7 @@ def nested_loop_join(
     idle_timeout_ms: int | None = None,
     now_ms: Sequence[int] | None = None,
 ) -> Answer:
-    """Every combination of rows, one of each stream, that agrees on the key, the windows and the predicates.
+    """Every combination of rows, one of each stream, that agrees on the key classes, the windows and the predicates.
 
     A combination is a result of the batch that brought the last of its rows. `predicates` stand for the query's
     residuals if they are given.
@@ -115,20 +116,30 @@ def _is_idle(seen_ms: int | None, now: int, timeout_ms: int | None) -> bool:
 
 
 def _same_key(query: JoinQuery, history: list[list[tuple[int, Row]]], chosen: tuple) -> Iterator[tuple]:
-    """The nested loops: all combinations in which every key column equals the first stream's."""
+    """The nested loops: all combinations in which every two columns of a key class are equal."""
     ordinal = len(chosen)
     if ordinal == len(history):
         yield chosen
         return
     for batch, row in history[ordinal]:
-        anchor = chosen[0][1] if chosen else row
-        if all(keys_equal(anchor[c.columns[0]], row[c.columns[ordinal]], _is_floating(query, c)) for c in query.key):
-            yield from _same_key(query, history, (*chosen, (batch, row)))
+        combination = (*chosen, (batch, row))
+        if all(_agree(query, key_class, combination) for key_class in query.classes):
+            yield from _same_key(query, history, combination)
 
 
-def _is_floating(query: JoinQuery, component: Any) -> bool:
-    types = (stream.schema.field(c).type for stream, c in zip(query.streams, component.columns, strict=True))
-    return any(pa.types.is_floating(type_) for type_ in types)
+def _agree(query: JoinQuery, key_class: KeyClass, combination: tuple) -> bool:
+    """Whether the last row of the combination has the value of the class that the others have."""
+    (_, last), column = combination[-1], key_class.columns[len(combination) - 1]
+    if column is None:
+        return True
+    rows = zip(key_class.columns, combination, strict=False)
+    values = [row[name] for name, (_, row) in rows if name is not None]
+    return all(keys_equal(value, last[column], _is_floating(query, key_class)) for value in values)
+
+
+def _is_floating(query: JoinQuery, key_class: KeyClass) -> bool:
+    members = zip(query.streams, key_class.columns, strict=True)
+    return any(c is not None and pa.types.is_floating(stream.schema.field(c).type) for stream, c in members)
 
 
 def keys_equal(left: Any, right: Any, floating: bool) -> bool:
@@ -295,12 +306,10 @@ def duckdb_join(query: JoinQuery, tables: Mapping[str, pa.Table]) -> pa.Table:
         for name, table in tables.items():
             connection.register(f"{name}_rows", table)
         streams = query.streams
-        conditions = [
-            f"{streams[0].name}.{c.columns[0]} = {stream.name}.{c.columns[i]}"
-            for c in query.key
-            for i, stream in enumerate(streams)
-            if i
-        ]
+        conditions = []
+        for key_class in query.classes:
+            members = [f"{s.name}.{c}" for s, c in zip(streams, key_class.columns, strict=True) if c is not None]
+            conditions += [f"{left} = {right}" for left, right in pairwise(members)]
         for stream, window in zip(streams, query.windows_us, strict=True):
             for other in streams if window is not None else ():
                 if other is not stream:

@@ -6,6 +6,7 @@ that fails is printed as such a file. Event times in a file count in its `unit` 
     streams    {name: {columns: {name: Spark type}, eventTime, delay}}
     where, within, windows, select    as in StreamJoin
     batches    [{stream: [row, ...]}, ...]; a row is a list in the order of the columns
+    trees      the shapes of the join, as in option plan, for the slots in turn (the default tree if none)
     setting    how the engine starts: slots, partitions, memory, budget, hash, chunk_rows
     schedule   per batch: failures before it succeeds ("during" or "after" the work, or "crash": after it, and restart),
                a restart with other slots or budget, wiped memory, the driver's clock
@@ -30,6 +31,7 @@ import pyarrow as pa
 
 from tests.oracle import Answer, canonical, nested_loop_join
 from watersmeet.engine.inbox import chunks
+from watersmeet.plan.tree import parse_tree
 from watersmeet.query.logical import JoinQuery, Stream, build_query
 from watersmeet.runtime.inprocess import InProcessQuery, pandas_hash
 from watersmeet.units import format_duration, parse_duration_us
@@ -93,6 +95,7 @@ class Scenario:
     schedule: tuple[Epoch, ...] = ()
     expected: Counter | None = None
     late: Mapping[str, int] = field(default_factory=dict)
+    trees: tuple[str, ...] = ()
 
     @cached_property
     def query(self) -> JoinQuery:
@@ -186,12 +189,17 @@ class Committed:
         files = {path.name: path.stat().st_size for path in (self.engine.folder / "segments").glob("*")}
         named = {ref.name: ref.bytes for ref in manifest.segments.values()}
         assert files == named, f"segments on disk {files}, in the manifest {named}"
-        used = {extent.segment for slot in manifest.extents for extent in slot}
+        used = {extent.segment for stage in manifest.extents for slot in stage for extent in slot}
         assert used == set(named), "the manifest names segments without extents, or the other way round"
         if self.engine.memory is not None and self.engine.budget is not None:
-            resident = {path.name: path.stat().st_size for path in self.engine.memory.glob("*")}
-            budget = self.engine.budget * manifest.slots
-            assert sum(resident.values()) <= budget, f"memory holds {resident}, over the budget of {budget}"
+            stages = len(manifest.extents)
+            share = self.engine.budget // stages
+            resident: dict[str, int] = Counter()
+            for path in self.engine.memory.glob("*"):
+                resident[path.name.split("-")[1]] += path.stat().st_size
+            for stage, held in resident.items():
+                budget = share * manifest.slots
+                assert held <= budget, f"memory holds {held} of stage {stage}, over its part {budget} of the budget"
 
 
 def epochs_in_process(scenario: Scenario) -> Iterator[Committed]:
@@ -251,6 +259,7 @@ def _start(scenario: Scenario, folder: Path, setting: Setting) -> InProcessQuery
         memory=folder / "memory" if setting.memory else None,
         memory_budget_bytes=setting.budget,
         hash_keys=HASHES[setting.hash],
+        trees=[parse_tree(text, [s.name for s in scenario.query.streams]) for text in scenario.trees],
         cut=chunks if rows_max is None else lambda frames: chunks(frames, rows_max=rows_max),
     )
 
@@ -300,6 +309,7 @@ def from_json(name: str, text: str) -> Scenario:
         setting=Setting(**value.get("setting", {})),
         schedule=tuple(Epoch(**{**e, "failures": tuple(e.get("failures", ()))}) for e in value.get("schedule", ())),
         late=value.get("late", {}),
+        trees=tuple(value.get("trees", ())),
     )
     if "expected" not in value:
         return scenario
@@ -325,6 +335,7 @@ def to_json(scenario: Scenario) -> str:
         "within": scenario.within,
         "windows": dict(scenario.windows),
         "select": list(scenario.select),
+        "trees": list(scenario.trees),
         "batches": [{name: _rows(table) for name, table in batch.items()} for batch in scenario.batches],
         "setting": _given(scenario.setting),
         "schedule": [_given(epoch) for epoch in scenario.schedule],

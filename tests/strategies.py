@@ -1,4 +1,5 @@
-"""Hypothesis strategies for scenarios: join graphs, streams with disorder, duplicates and NULLs, mishaps.
+"""Hypothesis strategies for scenarios: join graphs, join trees, streams with disorder, duplicates and NULLs,
+mishaps.
 
 Everything is drawn from small ranges, so that edges are hit and not missed: few keys (skewed), event times in a few
 dozen microseconds around a window of a few, payloads that often tie. A row is drawn as one number, so that Hypothesis
@@ -6,9 +7,11 @@ spends its choices on structure, and shrinks by leaving rows out.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
+from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -16,7 +19,9 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from tests.scenarios import HASHES, UTC, Epoch, Scenario, Setting, table_of
-from watersmeet.query.logical import Stream
+from watersmeet.plan.stages import node_key, plan_join
+from watersmeet.plan.tree import Join, Leaf, Tree, streams_of, tree_text
+from watersmeet.query.logical import JoinQuery, Stream
 
 NAMES = "abcde"
 ROWS_MAX = {2: 12, 3: 7, 4: 4, 5: 3}
@@ -37,6 +42,7 @@ KEY_FAMILIES = (
     (pa.binary(),),
     (UTC,),
 )
+GRAPHS = ("common", "common", "composite", "chain", "chain", "star", "cycle", "partial", "free")
 PAYLOAD_TYPES = (pa.int32(), pa.int64(), pa.float64(), pa.decimal128(6, 2), pa.string())
 NULLS = 0.07
 ORIGINS_US = (0, -25, 1_700_000_000_000_000)
@@ -67,39 +73,76 @@ def _known(type_: pa.DataType) -> Sequence[Any]:
 
 @st.composite
 def scenarios(draw: st.DrawFn) -> Scenario:
-    count = draw(st.sampled_from((2, 2, 2, 3, 3, 3, 4, 5)))
+    count = draw(st.sampled_from((2, 3, 3, 3, 3, 4, 4, 5)))
     names = NAMES[:count]
-    keys = [draw(st.sampled_from(KEY_FAMILIES)) for _ in range(draw(st.sampled_from((1, 1, 1, 2))))]
+    classes = draw(_classes(count))
+    kinds = [draw(st.sampled_from(KEY_FAMILIES)) for _ in classes]
     window = draw(st.sampled_from(WINDOWS_US))
     within, windows = draw(_windows(names, window))
     windowed = within is not None or bool(windows)
     time_type = draw(st.sampled_from((UTC, UTC, pa.timestamp("us"))))
     delays = st.sampled_from((0, 0, 1, window // 4, window))
-    streams = tuple(_stream(draw, name, keys, windowed, time_type, draw(delays)) for name in names)
+    streams = tuple(
+        _stream(
+            draw,
+            name,
+            {c: kinds[c] for c, members in enumerate(classes) if i in members},
+            windowed,
+            time_type,
+            draw(delays),
+        )
+        for i, name in enumerate(names)
+    )
     batches = draw(_batches(streams, window))
     setting = draw(_settings())
-    return Scenario(
-        name="generated",
-        streams=streams,
-        where=(*draw(_equalities(names, len(keys))), *draw(_residuals(streams))),
-        within=within,
-        windows=windows,
-        select=draw(_select(streams)),
-        batches=batches,
-        setting=setting,
-        schedule=draw(_schedule(len(batches), setting)),
-    )
+    where = (*draw(_equalities(names, classes)), *draw(_links(streams, classes)), *draw(_residuals(streams)))
+    asked = Scenario("generated", streams, where, within, windows, draw(_select(streams)), batches, setting)
+    trees = draw(_trees(asked.query))
+    schedule = draw(_schedule(len(batches), slots_change=len(set(trees)) < 2))
+    return replace(asked, trees=trees, schedule=schedule)
+
+
+@st.composite
+def _classes(draw: st.DrawFn, count: int) -> list[frozenset[int]]:
+    """The join graph, as the streams of each key class; column `k<n>` of a stream is its member of class n.
+
+    Streams that no class connects to the others are linked by a comparison.
+    """
+    everyone = range(count)
+    match draw(
+        st.sampled_from(("common", "common", "composite", "chain", "chain", "star", "cycle", "partial", "free"))
+    ):
+        case "common":
+            classes = [frozenset(everyone)]
+        case "composite":
+            classes = [frozenset(everyone)] * 2
+        case "chain":
+            classes = [frozenset(pair) for pair in pairwise(everyone)]
+        case "star":
+            classes = [frozenset((0, i)) for i in everyone if i]
+        case "cycle":
+            classes = [frozenset((i, (i + 1) % count)) for i in everyone]
+        case "partial":
+            classes = [frozenset(everyone), draw(_some(count))]
+        case _:
+            classes = draw(st.lists(_some(count), max_size=3))
+    order = draw(st.permutations(everyone))
+    return [frozenset(order[i] for i in members) for members in classes]
+
+
+def _some(count: int) -> st.SearchStrategy[frozenset[int]]:
+    return st.frozensets(st.integers(0, count - 1), min_size=2, max_size=count)
 
 
 def _stream(
     draw: st.DrawFn,
     name: str,
-    keys: list[tuple[pa.DataType, ...]],
+    keys: dict[int, tuple[pa.DataType, ...]],
     windowed: bool,
     time_type: pa.DataType,
     delay_us: int,
 ) -> Stream:
-    columns = [(f"k{i}", draw(st.sampled_from(family))) for i, family in enumerate(keys)]
+    columns = [(f"k{i}", draw(st.sampled_from(family))) for i, family in keys.items()]
     columns.append(("p", draw(st.sampled_from(PAYLOAD_TYPES[:4]))))
     if draw(st.booleans()):
         columns.append(("s", draw(st.sampled_from(PAYLOAD_TYPES))))
@@ -124,14 +167,108 @@ def _windows(draw: st.DrawFn, names: str, window: int) -> tuple[str | None, dict
 
 
 @st.composite
-def _equalities(draw: st.DrawFn, names: str, components: int) -> list[str]:
-    """A tree over the streams, per component."""
+def _equalities(draw: st.DrawFn, names: str, classes: list[frozenset[int]]) -> list[str]:
+    """A tree over the streams of each class."""
     links = []
-    for component in range(components):
-        for i, name in enumerate(names[1:], start=1):
-            other = names[draw(st.integers(0, i - 1))]
-            links.append(f"{other}.k{component} = {name}.k{component}")
-    return [" AND ".join(draw(st.permutations(links)))]
+    for number, members in enumerate(classes):
+        ordered = [names[i] for i in sorted(members)]
+        for i, name in enumerate(ordered[1:], start=1):
+            other = ordered[draw(st.integers(0, i - 1))]
+            links.append(f"{other}.k{number} = {name}.k{number}")
+    return [" AND ".join(draw(st.permutations(links)))] if links else []
+
+
+@st.composite
+def _links(draw: st.DrawFn, streams: tuple[Stream, ...], classes: list[frozenset[int]]) -> list[str]:
+    """Comparisons that connect what the classes leave apart."""
+    links = []
+    bound = {0}
+    while rest := set(range(len(streams))) - bound:
+        reached = next((c for c in classes if c & bound and c & rest), None)
+        if reached is None:
+            near, far = draw(st.sampled_from(sorted(bound))), min(rest)
+            op = draw(st.sampled_from(("<", "<=", "<>", ">=")))
+            links.append(f"{streams[near].name}.p {op} {streams[far].name}.p")
+            reached = {far}
+        bound |= reached
+    return links
+
+
+@st.composite
+def _trees(draw: st.DrawFn, query: JoinQuery) -> tuple[str, ...]:
+    """The default tree, one of any shape, or shapes for the slots in turn: such that differ within stages only."""
+    names = [stream.name for stream in query.streams]
+    kind = draw(st.sampled_from(("default", "any", "any", "any", "by slot")))
+    if kind == "default":
+        return ()
+    tree = draw(_shapes(query, [Leaf(i) for i in range(len(names))]))
+    trees = [tree]
+    if kind == "by slot":
+        others = [draw(_reshaped(query, tree)) for _ in range(draw(st.integers(1, 2)))]
+        trees += [other for other in others if _stage_order(query, other) == _stage_order(query, tree)]
+        plan_join(query, tuple(trees), partitions=1)  # must be accepted
+    return tuple(tree_text(t, names) for t in trees)
+
+
+@st.composite
+def _shapes(draw: st.DrawFn, query: JoinQuery, inputs: Sequence[Tree]) -> Join:
+    """A tree over inputs: mjoin, bjtree, bushy or between; mostly along the keys, sometimes across them."""
+    items = list(draw(st.permutations(inputs)))
+    style = draw(st.sampled_from(("any", "any", "mjoin", "bjtree")))
+    along_keys = draw(st.sampled_from((True, True, True, False)))
+    while len(items) > 1:
+        size = {"mjoin": len(items), "bjtree": 2}.get(style) or draw(st.integers(2, len(items)))
+        keyed = [x for x in items if any(node_key(query, Join((x, y))) for y in items if y is not x)]
+        taken = [draw(st.sampled_from(keyed if along_keys and keyed else items))]
+        items.remove(taken[0])
+        while len(taken) < size:
+            near = [item for item in items if node_key(query, Join((*taken, item)))]
+            if along_keys and not near and len(taken) > 1:
+                break
+            taken.append(draw(st.sampled_from(near if along_keys and near else items)))
+            items.remove(taken[-1])
+        items.append(Join(tuple(taken)))
+    (tree,) = items
+    assert isinstance(tree, Join)
+    return tree
+
+
+@st.composite
+def _reshaped(draw: st.DrawFn, query: JoinQuery, tree: Join) -> Join:
+    """The tree with the nodes of each stage arranged anew; inputs that another arrangement of keys would send
+    elsewhere stay where they are."""
+    stages = plan_join(query, (tree,), partitions=1).stages
+    made: dict[Tree, Tree] = {}
+    for number, stage in enumerate(stages):
+        root = stage.shape(0)[-1].tree
+        inputs = [layout.tree for layout in stage.inputs]
+        for candidate in (draw(_shapes(query, [made.get(i, i) for i in inputs])), _rebuilt(root, made)):
+            if all(node_key(query, node) == stage.key for node in _own_nodes(candidate, made, inputs)):
+                made[root] = candidate
+                break
+        assert root in made, number
+    found = made[tree]
+    assert isinstance(found, Join)
+    return found
+
+
+def _stage_order(query: JoinQuery, tree: Join) -> list[frozenset[int]]:
+    """Stages that do not feed each other run in the order of the text, which must be the same for all slots."""
+    return [streams_of(stage.shape(0)[-1].tree) for stage in plan_join(query, (tree,), partitions=1).stages]
+
+
+def _own_nodes(tree: Tree, made: dict[Tree, Tree], inputs: list[Tree]) -> Iterator[Join]:
+    """The nodes of a stage's new tree, without those of the stages that feed it."""
+    if isinstance(tree, Join) and tree not in [made.get(i, i) for i in inputs]:
+        yield tree
+        for child in tree.inputs:
+            yield from _own_nodes(child, made, inputs)
+
+
+def _rebuilt(tree: Tree, made: dict[Tree, Tree]) -> Tree:
+    if isinstance(tree, Leaf) or tree in made:
+        return made.get(tree, tree)
+    return Join(tuple(_rebuilt(child, made) for child in tree.inputs))
 
 
 @st.composite
@@ -148,7 +285,7 @@ def _residuals(draw: st.DrawFn, streams: tuple[Stream, ...]) -> list[str]:
             f"abs({left} - {right}) {op} 1",
             f"NOT ({left} {op} {right})",
             f"({left} {op} {right} OR {left} IS NULL)",
-            f"({left} {op} {right} AND {right} IS NOT NULL OR {x.name}.k0 IS NOT NULL AND {left} IN (0, 1, {right}))",
+            f"({left} {op} {right} AND {right} IS NOT NULL OR {x.name}.ts IS NOT NULL AND {left} IN (0, 1, {right}))",
             f"{x.name}.ts {op} {y.name}.ts",
             f"{x.name}.ts - {y.name}.ts {op} INTERVAL 2 MICROSECONDS",
         ]
@@ -177,9 +314,9 @@ def _batches(draw: st.DrawFn, streams: tuple[Stream, ...], window: int) -> list[
     origin = draw(st.sampled_from(ORIGINS_US))
     drift = draw(st.sampled_from((1 + window // 3, window, 1 + window // 8, 0)))
     spread = draw(st.sampled_from((1 + window // 2, window, 1 + window // 6, 0)))
-    distinct = draw(st.sampled_from((1, 2, 2, 4, 9)))
+    distinct = draw(st.sampled_from((1, 1, 2, 2, 4, 9)))
     seed = draw(st.integers(0, 1 << 32))
-    size_max = ROWS_MAX[len(streams)]
+    size_max = ROWS_MAX[len(streams)] // (1 if distinct > 1 else 2)
     batches = []
     for number in range(count):
         start = origin + number * drift
@@ -221,7 +358,8 @@ _BUDGETS = st.sampled_from((None, 1, 2500, 6000, 20000))
 
 
 @st.composite
-def _schedule(draw: st.DrawFn, epochs: int, setting: Setting) -> tuple[Epoch, ...]:
+def _schedule(draw: st.DrawFn, epochs: int, *, slots_change: bool) -> tuple[Epoch, ...]:
+    """State of one shape is of no use to another, so where slots have several shapes their number stays."""
     now_ms = 1
     schedule = []
     for number in range(epochs):
@@ -230,7 +368,7 @@ def _schedule(draw: st.DrawFn, epochs: int, setting: Setting) -> tuple[Epoch, ..
         schedule.append(
             Epoch(
                 failures=tuple(draw(st.lists(st.sampled_from(("after", "during", "crash")), max_size=2))),
-                slots=draw(st.integers(1, 4)) if restarts else None,
+                slots=draw(st.integers(1, 4)) if restarts and slots_change else None,
                 budget=draw(_BUDGETS) if restarts else None,
                 wiped=draw(st.sampled_from((False, False, False, True))),
                 now_ms=now_ms,

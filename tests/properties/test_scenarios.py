@@ -18,6 +18,6 @@ def test_every_epoch_is_in_order(scenario: Scenario):
 @pytest.mark.parametrize("scenario", load_scenarios(), ids=lambda scenario: scenario.name)
 def test_a_scenario_survives_being_printed(scenario: Scenario):
     again = from_json(scenario.name, to_json(scenario))
-    assert (again.schedule, again.setting) == (scenario.schedule, scenario.setting)
+    assert (again.schedule, again.setting, again.trees) == (scenario.schedule, scenario.setting, scenario.trees)
     assert again.answer == scenario.answer
     assert again.expected == scenario.expected

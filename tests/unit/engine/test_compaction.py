@@ -13,24 +13,31 @@ from watersmeet.engine.compaction import (
     bucket_width_us,
     by_bucket,
     closed,
+    ends_of,
     expired,
     merge_groups,
 )
 from watersmeet.plan.layout import StoreLayout
+from watersmeet.plan.tree import Join, Leaf
 from watersmeet.state.run import build_runs
 
 LENGTHS = st.lists(st.integers(1, 1000), max_size=30)
 
 
 def store(window_us: int | None) -> StoreLayout:
-    return StoreLayout("a", window_us, (), pa.schema([]))
+    return StoreLayout(Leaf(0), "a", window_us, (), pa.schema([("v", pa.int64())]), None)
 
 
-def timed_run(times: list[int]):
+def results(span_us: int | None) -> StoreLayout:
+    """A store of results whose limit is their one payload column."""
+    return StoreLayout(Join((Leaf(0), Leaf(1))), "(a b)", span_us, (), pa.schema([("v", pa.int64())]), 0)
+
+
+def timed_run(times: list[int], payload: list[int] | None = None):
     keys = pa.record_batch({"k": np.arange(len(times)) % 3})
     hashes = (np.arange(len(times), dtype=np.uint64) % np.uint64(3)) << np.uint64(60)
-    payload = pa.record_batch({"v": times})
-    return build_runs(hashes, keys, np.array(times, dtype=np.int64), payload)[0]
+    values = pa.record_batch({"v": times if payload is None else payload})
+    return build_runs(hashes, keys, np.array(times, dtype=np.int64), values)[0]
 
 
 @pytest.mark.parametrize(
@@ -44,12 +51,14 @@ def test_a_bucket_is_an_eighth_of_the_longest_window(windows, width):
 @given(st.integers(-50, 50), st.integers(1, 20), st.integers(-50, 50))
 def test_rows_expire_when_no_row_in_time_can_reach_them(time, window, watermark):
     reachable = any(max(time, other) - time < window for other in range(watermark, watermark + 100))
-    assert expired(time, window, watermark) == (not reachable)
+    assert expired(time + window, watermark) == (not reachable)
 
 
 def test_nothing_expires_without_window_or_watermark():
-    assert not expired(0, None, 1 << 60)
-    assert not expired(0, 1, None)
+    assert not expired(None, 1 << 60)
+    assert not expired(1, None)
+    assert ends_of(timed_run([1, 2]), store(None)) is None
+    assert ends_of(timed_run([1, 2]), results(None)) is None
 
 
 @given(st.integers(-9, 9), st.integers(1, 9), st.integers(-90, 90))
@@ -66,18 +75,32 @@ def test_a_bucket_is_closed_when_all_its_times_are_late(bucket, width, watermark
 @settings(deadline=None)
 def test_bucketing_keeps_what_is_alive_each_in_its_bucket(times, width, watermark):
     window = 12
-    parts = by_bucket(timed_run(times), width, window, watermark)
+    parts = by_bucket(timed_run(times), store(window), width, watermark)
     assert len({bucket for bucket, _ in parts}) == len(parts)
     for bucket, run in parts:
         assert all(time // width == bucket for time in run.payload.column(0).to_pylist())
         assert run.payload.column(0).to_pylist() == run.times(run.rows_slice()).tolist()
     kept = sorted(time for _, run in parts for time in run.payload.column(0).to_pylist())
-    assert kept == sorted(time for time in times if not expired(time, window, watermark))
+    assert kept == sorted(time for time in times if not expired(time + window, watermark))
+
+
+def test_results_end_when_they_say_and_not_by_their_latest_time():
+    run = timed_run([0, 3, 3, 4], payload=[9, 5, 6, 5])
+    assert sorted(ends_of(run, results(12)).tolist()) == [5, 5, 6, 9]
+    kept = [v for _, part in by_bucket(run, results(12), 2, 5) for v in part.payload.column(0).to_pylist()]
+    assert sorted(kept) == [6, 9]
+
+
+def test_a_cut_run_ends_when_its_own_rows_do():
+    run = timed_run([0, 1, 2], payload=[7, 8, 9])
+    cut = run.between_hashes(1 << 60, 2 << 60)
+    assert ends_of(cut, results(12)).tolist() == [8]
+    assert ends_of(cut, store(12)).tolist() == [13]
 
 
 def test_without_windows_there_is_one_bucket():
     run = timed_run([1, 2])
-    assert by_bucket(run, None, None, 5) == [(UNTIMED_BUCKET, run)]
+    assert by_bucket(run, store(None), None, 5) == [(UNTIMED_BUCKET, run)]
 
 
 @given(LENGTHS, st.booleans(), st.integers(1, 5000))

@@ -30,7 +30,7 @@ def engine(tmp_path, within: str | None = "10 microseconds") -> InProcessQuery:
 def deltas(runner: InProcessQuery, rows: list[tuple], watermark: int | None = None):
     dropped: Counter = Counter()
     frame = pa.Table.from_batches([runner.frame(0, table_of(SCHEMA, rows))])
-    return deltas_of(frame, runner.plan.frame, runner.plan.stores, watermark, dropped), dict(dropped)
+    return deltas_of(frame, runner.plan, 0, watermark, dropped), dict(dropped)
 
 
 @given(st.lists(st.integers(0, 20), max_size=8), st.integers(1, 9))
@@ -70,7 +70,7 @@ def test_without_windows_nothing_is_late_and_a_time_may_be_missing(tmp_path):
 def test_a_frame_of_another_plan_is_refused(tmp_path):
     runner = engine(tmp_path)
     with pytest.raises(ValueError, match="the plan says"):
-        deltas_of(pa.table({"x": [1]}), runner.plan.frame, runner.plan.stores, None, Counter())
+        deltas_of(pa.table({"x": [1]}), runner.plan, 0, None, Counter())
 
 
 @pytest.mark.parametrize("type_", [pa.float32(), pa.float64()])

@@ -13,6 +13,7 @@ from tests.scenarios import UTC, table_of
 from watersmeet.engine.inbox import deltas_of
 from watersmeet.engine.kernels import NO_KEY, Ranges, all_rows, cut_points, expand, match_keys, rows_between, split_long
 from watersmeet.engine.mjoin import probe
+from watersmeet.engine.outbox import emit
 from watersmeet.query.logical import Stream, build_query
 from watersmeet.runtime.inprocess import InProcessQuery
 from watersmeet.state.run import Run, build_runs
@@ -114,9 +115,12 @@ def test_a_probe_in_small_chunks_finds_the_same(tmp_path_factory, within, three,
     engine = InProcessQuery(query, tmp_path_factory.getbasetemp() / "unused")
     batch = {name: table_of(SCHEMA, rows) for name, rows in zip("abc", three, strict=True)}
     frames = pa.Table.from_batches([engine.frame(i, batch[name]) for i, name in enumerate("abc")])
-    deltas = deltas_of(frames, engine.plan.frame, engine.plan.stores, None, {})
+    deltas = deltas_of(frames, engine.plan, 0, None, {})
+    (node,) = engine.plan.stages[0].shape(0)
     for origin in range(3):
-        pieces = [p for run in deltas[origin] for p in probe(engine.plan, origin, run, deltas, rows_max)]
-        assert all(0 < piece.num_rows <= rows_max for piece in pieces)
-        found = canonical(pa.Table.from_batches(pieces, schema=engine.plan.output_schema))
+        pieces = [p for run in deltas[origin] for p in probe(node, origin, run, deltas, rows_max)]
+        assert all(0 < piece.rows <= rows_max for piece in pieces)
+        found = canonical(
+            pa.Table.from_batches([emit(engine.plan, 0, p) for p in pieces], schema=engine.plan.output_schema)
+        )
         assert found == nested_loop_join(query, [batch]).results

@@ -4,32 +4,53 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watersmeet.plan.frame import HASH, STREAM, TIME, frame_of, key_name, pool_name
+from watersmeet.plan.frame import HASH, REPORT, STAGE, STREAM, TIME, frame_of, pool_name
 from watersmeet.plan.layout import StoreLayout
+from watersmeet.plan.tree import Leaf
 
 TYPES = (pa.int64(), pa.string(), pa.float64(), pa.decimal128(6, 2), pa.decimal128(9, 3))
 
 
 def store(*types: pa.DataType) -> StoreLayout:
-    return StoreLayout("s", None, (), pa.schema([(f"c{i}", type_) for i, type_ in enumerate(types)]))
+    return StoreLayout(Leaf(0), "s", None, (), pa.schema([(f"c{i}", type_) for i, type_ in enumerate(types)]), None)
 
 
-@given(st.lists(st.lists(st.sampled_from(TYPES), max_size=5), min_size=2, max_size=4))
-def test_every_payload_column_has_a_place_of_its_type(payloads):
-    frame = frame_of(tuple(store(*types) for types in payloads), (pa.int64(),), None)
-    for types, places in zip(payloads, frame.columns, strict=True):
-        assert [frame.pool[place] for place in places] == types
-        assert len(set(places)) == len(places)
+@given(st.lists(st.lists(st.lists(st.sampled_from(TYPES), max_size=4), min_size=2, max_size=4), min_size=1, max_size=3))
+def test_every_value_has_a_place_of_its_type_of_its_own(stages):
+    """The first list of types of a stage is its key."""
+    frame = frame_of([(tuple(key), [store(*types) for types in inputs]) for key, *inputs in stages], None)
+    for (key, *inputs), places, payloads in zip(stages, frame.keys, frame.payloads, strict=True):
+        assert [frame.pool[place] for place in places] == key
+        for types, columns in zip(inputs, payloads, strict=True):
+            assert [frame.pool[column] for column in columns] == types
+            assert len({*places, *columns}) == len(key) + len(types)
+
+
+@given(st.lists(st.lists(st.sampled_from(TYPES), max_size=5), min_size=2, max_size=4), st.sampled_from(TYPES))
+def test_the_frame_is_as_wide_as_the_widest_need_per_type(payloads, key):
+    frame = frame_of([((key,), [store(*types) for types in payloads])], None)
     for type_ in TYPES:
-        assert frame.pool.count(type_) == max(types.count(type_) for types in payloads)
+        assert frame.pool.count(type_) == max(types.count(type_) for types in payloads) + (type_ == key)
 
 
-def test_the_schema_names_stream_hash_time_keys_and_pool_in_this_order():
+def test_stages_share_the_columns_of_the_pool():
+    two = frame_of([((pa.int64(),), [store(pa.string())]), ((pa.string(),), [store(pa.int64())])], None)
+    assert two.pool == (pa.int64(), pa.string())
+    assert (two.keys, two.payloads) == (((0,), (1,)), (((1,),), ((0,),)))
+
+
+def test_the_schema_names_stage_input_hash_time_and_pool_in_this_order():
     time = pa.timestamp("us", tz="UTC")
-    frame = frame_of((store(pa.int64()), store(pa.string())), (pa.int32(), pa.date32()), time)
-    assert frame.schema.names == [STREAM, HASH, TIME, key_name(0), key_name(1), pool_name(0), pool_name(1)]
-    assert frame.schema.types == [pa.int8(), pa.int64(), time, pa.int32(), pa.date32(), pa.int64(), pa.string()]
+    frame = frame_of([((pa.int32(), pa.date32()), [store(pa.int64()), store(pa.string())])], time)
+    assert frame.schema.names == [STAGE, STREAM, HASH, TIME, *map(pool_name, range(4))]
+    assert frame.schema.types[2:] == [pa.int64(), time, pa.int32(), pa.date32(), pa.int64(), pa.string()]
 
 
 def test_a_query_without_windows_carries_no_time():
-    assert TIME not in frame_of((store(), store()), (pa.int32(),), None).schema.names
+    assert TIME not in frame_of([((pa.int32(),), [store(), store()])], None).schema.names
+
+
+def test_only_where_rows_pass_several_stages_reports_travel_with_them():
+    stage = ((pa.int32(),), [store(), store()])
+    assert REPORT not in frame_of([stage], None).schema.names
+    assert frame_of([stage, stage], None).schema.names[-1] == REPORT

@@ -182,7 +182,7 @@ LCASE = BANK.append(pa.field("c", pa.string(), metadata={"collation": "UTF8_LCAS
         ),
         (
             {"where": []},
-            "[NO_EQUALITY] the join has no equality between streams. add one with where, like 'bank1.id = bank2.id'",
+            "[NO_EQUALITY] the join has no predicate between streams. add one with where, like 'bank1.id = bank2.id'",
         ),
         (
             {"streams": [bank("bank1", schema=LCASE), bank("bank2")], "where": [KEY, "bank1.c < bank2.currency"]},

@@ -13,9 +13,9 @@ from watersmeet.state.storage import TEMPORARY
 
 
 def manifest(epoch: int, *segments: str) -> Manifest:
-    empty = before_first_epoch(2, 4, 1)
+    empty = before_first_epoch(2, 1, 4, 1)
     refs = {name: SegmentRef(name, 1, 1) for name in segments}
-    return Manifest(epoch, epoch, None, empty.times_max_us, empty.last_seen_ms, empty.assignment, refs, ((),))
+    return Manifest(epoch, epoch, None, empty.times_max_us, empty.last_seen_ms, empty.assignment, refs, (((),),))
 
 
 def put(checkpoint: Checkpoint, *names: str) -> None:

@@ -17,7 +17,7 @@ from watersmeet.state.manifest import (
     reassign,
 )
 
-SEGMENT = SegmentRef("000000000004-0000-x-0.seg", 1234, 0xDEADBEEF)
+SEGMENT = SegmentRef("000000000004-00-0000-x-0.seg", 1234, 0xDEADBEEF)
 
 
 def manifest(slots: int = 1, partitions: int = 8) -> Manifest:
@@ -31,23 +31,32 @@ def manifest(slots: int = 1, partitions: int = 8) -> Manifest:
         segments={SEGMENT.name: SEGMENT},
         extents=tuple(
             tuple(
-                ExtentRef(
-                    SEGMENT.name, i, i, -1, 10, -9, -2, slot * partitions // slots, (slot + 1) * partitions // slots
+                tuple(
+                    ExtentRef(
+                        SEGMENT.name, i, i, -1, 10, -2, slot * partitions // slots, (slot + 1) * partitions // slots
+                    )
+                    for i in (2 * stage, 2 * stage + 1)
                 )
-                for i in (0, 1)
+                for slot in range(slots)
             )
-            for slot in range(slots)
+            for stage in (0, 1)
         ),
         totals={"rows": 3, "state_rows.a": 10},
     )
 
 
-def covered(value: Manifest) -> list[tuple[int, int]]:
-    """(run, group) of every extent, each as often as it is held."""
-    return sorted((e.index, g) for slot in value.extents for e in slot for g in range(e.group_low, e.group_high))
+def covered(value: Manifest) -> list[tuple[int, int, int]]:
+    """(stage, run, group) of every extent, each as often as it is held."""
+    return sorted(
+        (number, e.index, g)
+        for number, stage in enumerate(value.extents)
+        for slot in stage
+        for e in slot
+        for g in range(e.group_low, e.group_high)
+    )
 
 
-@pytest.mark.parametrize("value", [manifest(), manifest(slots=4), before_first_epoch(3, 16, 2)])
+@pytest.mark.parametrize("value", [manifest(), manifest(slots=4), before_first_epoch(3, 2, 16, 2)])
 def test_a_manifest_survives_json(value):
     assert from_json(value.to_json()) == value
 
@@ -65,8 +74,9 @@ def test_other_slots_hold_every_group_of_every_run_once(slots):
     after = reassign(before, slots)
     assert after.slots == slots
     assert covered(after) == covered(before)
-    for slot, extents in enumerate(after.extents):
-        assert all(after.assignment[g] == slot for e in extents for g in range(e.group_low, e.group_high))
+    for stage in after.extents:
+        for slot, extents in enumerate(stage):
+            assert all(after.assignment[g] == slot for e in extents for g in range(e.group_low, e.group_high))
 
 
 def test_there_and_back_holds_the_same():
@@ -87,5 +97,6 @@ def test_groups_that_were_moved_one_by_one_are_dealt_out_too():
 
 
 def test_before_the_first_epoch_there_is_nothing():
-    value = before_first_epoch(2, 8, 3)
-    assert (value.epoch, value.watermark_us, value.extents, dict(value.segments)) == (-1, None, ((), (), ()), {})
+    value = before_first_epoch(2, 2, 8, 3)
+    assert (value.epoch, value.watermark_us, dict(value.segments)) == (-1, None, {})
+    assert value.extents == (((), (), ()), ((), (), ()))

@@ -9,7 +9,9 @@ import pytest
 
 from watersmeet.errors import CorruptSegmentError
 from watersmeet.state.run import build_runs
-from watersmeet.state.tiers import Tiers, epoch_of, segment_name
+from watersmeet.state.tiers import Tiers, epoch_of, segment_name, task_name
+
+NAME = segment_name(task_name(0, 0, 0), "x", 0)
 
 
 def runs(rows: int = 3) -> list:
@@ -33,14 +35,15 @@ def corrupt(path) -> None:
 
 
 def test_names_tell_their_epoch_and_no_two_attempts_share_one():
-    names = [segment_name(12, slot, attempt, n) for slot in (0, 1) for attempt in ("x", "y") for n in (0, 1)]
-    assert len(set(names)) == 8
+    tasks = [task_name(12, stage, slot) for stage in (0, 1) for slot in (0, 1)]
+    names = [segment_name(task, attempt, n) for task in tasks for attempt in ("x", "y") for n in (0, 1)]
+    assert len(set(names)) == 16
     assert {epoch_of(name) for name in names} == {12}
 
 
 def test_a_written_segment_is_durable_and_in_memory(tmp_path):
     tiers = tiers_in(tmp_path)
-    ref = tiers.write(segment_name(0, 0, "x", 0), runs())
+    ref = tiers.write(NAME, runs())
     assert (tmp_path / "durable" / ref.name).stat().st_size == ref.bytes
     assert resident(tmp_path) == {ref.name}
     assert tiers.open(ref)[0][1].rows == 3
@@ -48,7 +51,7 @@ def test_a_written_segment_is_durable_and_in_memory(tmp_path):
 
 
 def test_a_segment_that_is_not_in_memory_is_fetched_and_counted(tmp_path):
-    ref = tiers_in(tmp_path).write(segment_name(0, 0, "x", 0), runs())
+    ref = tiers_in(tmp_path).write(NAME, runs())
     shutil.rmtree(tmp_path / "memory")
     cold = tiers_in(tmp_path)
     assert cold.open(ref)[0][1].rows == 3
@@ -57,7 +60,7 @@ def test_a_segment_that_is_not_in_memory_is_fetched_and_counted(tmp_path):
 
 
 def test_without_room_a_segment_is_read_where_it_lies(tmp_path):
-    ref = tiers_in(tmp_path).write(segment_name(0, 0, "x", 0), runs())
+    ref = tiers_in(tmp_path).write(NAME, runs())
     shutil.rmtree(tmp_path / "memory")
     small = tiers_in(tmp_path, budget=ref.bytes - 1)
     assert small.open(ref)[0][1].rows == 3
@@ -67,7 +70,7 @@ def test_without_room_a_segment_is_read_where_it_lies(tmp_path):
 
 @pytest.mark.parametrize("budget", [None, 1], ids=["fetched", "read in place"])
 def test_corrupted_bytes_are_refused_by_segment_name(tmp_path, budget):
-    ref = tiers_in(tmp_path, budget=1).write(segment_name(0, 0, "x", 0), runs())
+    ref = tiers_in(tmp_path, budget=1).write(NAME, runs())
     corrupt(tmp_path / "durable" / ref.name)
     with pytest.raises(CorruptSegmentError, match=ref.name):
         tiers_in(tmp_path, budget).open(ref)
@@ -76,7 +79,7 @@ def test_corrupted_bytes_are_refused_by_segment_name(tmp_path, budget):
 
 @pytest.mark.parametrize("budget", [None, 1], ids=["fetched", "read in place"])
 def test_a_truncated_segment_is_refused_by_name(tmp_path, budget):
-    ref = tiers_in(tmp_path, budget=1).write(segment_name(0, 0, "x", 0), runs())
+    ref = tiers_in(tmp_path, budget=1).write(NAME, runs())
     path = tmp_path / "durable" / ref.name
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(CorruptSegmentError, match=ref.name):
@@ -85,7 +88,7 @@ def test_a_truncated_segment_is_refused_by_name(tmp_path, budget):
 
 @pytest.mark.parametrize("budget", [None, 1], ids=["fetched", "read in place"])
 def test_a_missing_segment_is_named(tmp_path, budget):
-    ref = tiers_in(tmp_path, budget=1).write(segment_name(0, 0, "x", 0), runs())
+    ref = tiers_in(tmp_path, budget=1).write(NAME, runs())
     (tmp_path / "durable" / ref.name).unlink()
     with pytest.raises(CorruptSegmentError, match=f"{ref.name} .*missing"):
         tiers_in(tmp_path, budget).open(ref)
@@ -93,16 +96,16 @@ def test_a_missing_segment_is_named(tmp_path, budget):
 
 def test_no_memory_tier_is_no_hindrance(tmp_path):
     tiers = Tiers(tmp_path / "durable", None)
-    ref = tiers.write(segment_name(0, 0, "x", 0), runs())
+    ref = tiers.write(NAME, runs())
     assert tiers.open(ref)[0][1].rows == 3
-    tiers.sweep([], 5, 0)
+    tiers.sweep([], task_name(5, 0, 0))
     tiers.retain([ref])
     assert tiers.resident_bytes == 0
 
 
 def test_the_newest_segments_stay_up_to_the_budget(tmp_path):
     tiers = tiers_in(tmp_path)
-    refs = [tiers.write(segment_name(epoch, 0, "x", 0), runs()) for epoch in range(4)]
+    refs = [tiers.write(segment_name(task_name(epoch, 0, 0), "x", 0), runs()) for epoch in range(4)]
     tiers.budget_bytes = refs[0].bytes * 2
     tiers.retain(reversed(refs))
     assert resident(tmp_path) == {refs[3].name, refs[2].name}
@@ -111,7 +114,7 @@ def test_the_newest_segments_stay_up_to_the_budget(tmp_path):
 
 def test_what_is_evicted_stays_readable_for_who_has_it_mapped(tmp_path):
     tiers = tiers_in(tmp_path)
-    ref = tiers.write(segment_name(0, 0, "x", 0), runs(1000))
+    ref = tiers.write(NAME, runs(1000))
     ((_, run),) = tiers.open(ref)
     tiers.retain([])
     assert resident(tmp_path) == set()
@@ -120,14 +123,14 @@ def test_what_is_evicted_stays_readable_for_who_has_it_mapped(tmp_path):
 
 def test_a_sweep_removes_what_is_not_live_and_spares_the_epoch_of_others(tmp_path):
     tiers = tiers_in(tmp_path)
-    live, stale, failed, neighbour = (
-        tiers.write(segment_name(epoch, slot, attempt, 0), runs())
-        for epoch, slot, attempt in ((3, 0, "x"), (4, 0, "x"), (5, 0, "x"), (5, 1, "x"))
+    live, stale, failed, neighbour, stage = (
+        tiers.write(segment_name(task_name(*task), "x", 0), runs())
+        for task in ((3, 0, 0), (4, 0, 0), (5, 1, 0), (5, 1, 1), (5, 0, 0))
     )
-    tiers.sweep([live.name], epoch=5, slot=0)
-    assert resident(tmp_path) == {live.name, neighbour.name}
+    tiers.sweep([live.name], task_name(5, 1, 0))
+    assert resident(tmp_path) == {live.name, neighbour.name, stage.name}
     assert {path.name for path in (tmp_path / "durable").glob("*")} == {
-        r.name for r in (live, stale, failed, neighbour)
+        r.name for r in (live, stale, failed, neighbour, stage)
     }
 
 
@@ -140,9 +143,9 @@ def test_full_memory_costs_speed_and_nothing_else_while_other_errors_show(tmp_pa
     tiers = tiers_in(tmp_path)
     if code != errno.ENOSPC:
         with pytest.raises(OSError, match="no"):
-            tiers.write(segment_name(0, 0, "x", 0), runs())
+            tiers.write(NAME, runs())
         return
-    ref = tiers.write(segment_name(0, 0, "x", 0), runs())
+    ref = tiers.write(NAME, runs())
     assert tiers.open(ref)[0][1].rows == 3
     tiers.retain([ref])
     assert (resident(tmp_path), tiers.resident_bytes, tiers.fetched_bytes) == (set(), 0, 0)

@@ -35,6 +35,7 @@ FILE_FORMATS = {
     "csv": "org.apache.spark.sql.execution.datasources.csv.CSVFileFormat",
     "text": "org.apache.spark.sql.execution.datasources.text.TextFileFormat",
 }
+SPARK_SINKS = "org.apache.spark.sql.execution.streaming.sinks"
 LOG_FOLDER = "_spark_metadata"
 LOG_VERSION = 1
 BLOCK_BYTES = 32 << 20
@@ -101,7 +102,7 @@ class FileSink:
         spark = results.sparkSession
         assert spark._jvm is not None
         convert = spark._jvm.PythonUtils
-        sink = _jvm_class(spark, "org.apache.spark.sql.execution.streaming.sinks.FileStreamSink")(
+        sink = _jvm_class(spark, f"{SPARK_SINKS}.FileStreamSink")(
             spark._jsparkSession,
             self.path,
             _jvm_class(spark, FILE_FORMATS[self.format])(),
@@ -122,18 +123,21 @@ class FileSink:
 
     def add(self, spark: SparkSession, files: Sequence[PartFile], epoch: int) -> None:
         """Name files that tasks have written as the results of an epoch; one that the log knows is left as it is."""
-        sinks = "org.apache.spark.sql.execution.streaming.sinks"
-        status = _jvm_class(spark, f"{sinks}.SinkFileStatus")
-        assert spark._jvm is not None
+        status = _jvm_class(spark, f"{SPARK_SINKS}.SinkFileStatus")
         assert spark.sparkContext._gateway is not None
-        log = _jvm_class(spark, f"{sinks}.FileStreamSinkLog")(
-            LOG_VERSION, spark._jsparkSession, f"{self.path}/{LOG_FOLDER}", spark._jvm.scala.Option.empty()
-        )
         named = spark.sparkContext._gateway.new_array(status, len(files))
         for i, file in enumerate(files):
             uri = Path(file.path).as_uri()
             named[i] = status(uri, file.bytes, False, file.modified_ms, 1, BLOCK_BYTES, "add")
-        log.add(epoch, named)
+        self.open_log(spark).add(epoch, named)
+
+    def open_log(self, spark: SparkSession) -> Any:
+        """Spark's log of the folder; made if it is missing. From then on readers see only what it names, so it must be
+        there before the first task writes a file."""
+        assert spark._jvm is not None
+        location = f"{self.path}/{LOG_FOLDER}"
+        log = _jvm_class(spark, f"{SPARK_SINKS}.FileStreamSinkLog")
+        return log(LOG_VERSION, spark._jsparkSession, location, spark._jvm.scala.Option.empty())
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,8 +134,11 @@ class JoinStreamWriter:
             checkpoint.require_same_join(fingerprint(query, plan))
             schema = result_schema(query, plan, spark)
             sink = make_sink(schema)
+            parts = None
             if isinstance(sink, FileSink):
                 sink.require_epochs(spark, *checkpoint.sent_and_committed())
+                sink.open_log(spark)
+                parts = sink.part_folder(query, schema)
             folder = run_folder(options.memory_location, checkpoint.identity(), run)
             budget = budget_within(folder, options.slots, options.memory_budget_bytes)
             handle = JoinQueryHandle(query, plan, options.slots, sink.description, folder)
@@ -147,7 +150,7 @@ class JoinStreamWriter:
                 sink,
                 slots=options.slots,
                 idle_timeout_ms=options.idle_timeout_ms,
-                parts=sink.part_folder(query, schema) if isinstance(sink, FileSink) else None,
+                parts=parts,
                 on_progress=handle.note,
             )
         except BaseException:
