@@ -137,7 +137,6 @@ class JoinStreamWriter:
             parts = None
             if isinstance(sink, FileSink):
                 sink.require_epochs(spark, *checkpoint.sent_and_committed())
-                sink.open_log(spark)
                 parts = sink.part_folder(query, schema)
             folder = run_folder(options.memory_location, checkpoint.identity(), run)
             budget = budget_within(folder, options.slots, options.memory_budget_bytes)
@@ -153,6 +152,8 @@ class JoinStreamWriter:
                 parts=parts,
                 on_progress=handle.note,
             )
+            if isinstance(sink, FileSink):
+                sink.open_log(spark)  # the first write to the sink, when all is checked
         except BaseException:
             checkpoint.release()
             raise
