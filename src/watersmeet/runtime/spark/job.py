@@ -38,7 +38,7 @@ from watersmeet.query.expressions import quote
 from watersmeet.query.logical import JoinQuery, SelectItem, internal_name
 from watersmeet.runtime.epoch import Intake, named, one_report_per_task, slot_tasks
 from watersmeet.runtime.spark.memory import remove_other_runs
-from watersmeet.runtime.spark.part_files import PartFolder, PartWriter
+from watersmeet.runtime.spark.part_files import PartFolder, PartWriter, remove_parts
 from watersmeet.runtime.spark.source import intake_of, observe, spark_type, split
 from watersmeet.state.manifest import ExtentRef, Manifest, SegmentRef
 from watersmeet.state.part_file import PartFile
@@ -100,7 +100,11 @@ class EpochJob:
         rows = self._packed.filter("report IS NOT NULL").select("report").collect()
         told = [report_from_json(row[0]) for row in rows]
         accepted = one_report_per_task([report for report, _ in told], len(self.plan.stages), self.slots)
-        self.part_files = [file for report, files in told if any(report is a for a in accepted) for file in files]
+        for report, files in told:
+            if any(report is one for one in accepted):
+                self.part_files += files
+            else:
+                remove_parts(files)
         return accepted
 
     def intake(self) -> Intake:
@@ -164,18 +168,22 @@ def _slot_work(  # type: ignore[no-untyped-def]
         forwarded: list[str] = []
         running = step(plan, task, _rows(plan, frames, forwarded), Tiers(folders.segments, folders.memory, budget))
         writer = PartWriter(parts, task.slot) if parts is not None and feeds is None else None
-        while True:
-            try:
-                results = next(running)
-            except StopIteration as done:
-                files = writer.close(plan.output_schema) if writer is not None else ()
-                reports = [*forwarded, report_to_json(done.value, files)]
-                yield _packed_reports(reports) if feeds is None else _framed_reports(plan, feeds[0], reports)
-                return
+        try:
+            while True:
+                try:
+                    results = next(running)
+                except StopIteration as done:
+                    files = writer.close(plan.output_schema) if writer is not None else ()
+                    reports = [*forwarded, report_to_json(done.value, files)]
+                    yield _packed_reports(reports) if feeds is None else _framed_reports(plan, feeds[0], reports)
+                    return
+                if writer is not None:
+                    writer.write(results)
+                else:
+                    yield _packed_results(results) if feeds is None else results
+        finally:
             if writer is not None:
-                writer.write(results)
-            else:
-                yield _packed_results(results) if feeds is None else results
+                writer.abandon()
 
     return work
 

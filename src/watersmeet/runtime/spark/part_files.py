@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,7 +43,6 @@ class PartWriter:
         self._target, self._slot = target, slot
         self._writer: pq.ParquetWriter | None = None
         self._path = target.folder / f"part-{slot:05d}-{uuid.uuid4()}-c000.{target.compression}.parquet"
-        self._rows = 0
 
     def write(self, results: pa.RecordBatch) -> None:
         columns = [results.column(source) for source, _ in self._target.columns]
@@ -52,7 +52,6 @@ class PartWriter:
             schema_for_spark = schema.with_metadata({SPARK_SCHEMA: self._target.spark_schema.encode()})
             self._writer = pq.ParquetWriter(self._path, schema_for_spark, compression=self._target.compression)
         self._writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
-        self._rows += results.num_rows
 
     def close(self, empty: pa.Schema) -> tuple[PartFile, ...]:
         """Make the file durable; slot 0 leaves one even without results, so that the folder always has a schema."""
@@ -66,5 +65,18 @@ class PartWriter:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+        self._writer = None
         status = self._path.stat()
         return (PartFile(str(self._path), status.st_size, status.st_mtime_ns // 1_000_000),)
+
+    def abandon(self) -> None:
+        """The attempt failed: leave nothing behind."""
+        if self._writer is not None:
+            self._writer.close()
+            self._path.unlink(missing_ok=True)
+
+
+def remove_parts(files: Iterable[PartFile]) -> None:
+    """Remove files that no epoch will name: of attempts that were not accepted, or of an epoch the log knew already."""
+    for file in files:
+        Path(file.path).unlink(missing_ok=True)

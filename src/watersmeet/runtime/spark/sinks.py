@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 
 from watersmeet.errors import SinkError
 from watersmeet.query.logical import JoinQuery, internal_name
-from watersmeet.runtime.spark.part_files import PartFolder
+from watersmeet.runtime.spark.part_files import PartFolder, remove_parts
 from watersmeet.state.part_file import PartFile
 from watersmeet.state.storage import is_local, local_path
 
@@ -122,14 +122,16 @@ class FileSink:
         return PartFolder(local_path(self.path), tuple(plain), schema.json(), compression)
 
     def add(self, spark: SparkSession, files: Sequence[PartFile], epoch: int) -> None:
-        """Name files that tasks have written as the results of an epoch; one that the log knows is left as it is."""
+        """Name files that tasks have written as the results of an epoch; if the log knows the epoch, it has others, and
+        these are removed."""
         status = _jvm_class(spark, f"{SPARK_SINKS}.SinkFileStatus")
         assert spark.sparkContext._gateway is not None
         named = spark.sparkContext._gateway.new_array(status, len(files))
         for i, file in enumerate(files):
             uri = Path(file.path).as_uri()
             named[i] = status(uri, file.bytes, False, file.modified_ms, 1, BLOCK_BYTES, "add")
-        self.open_log(spark).add(epoch, named)
+        if not self.open_log(spark).add(epoch, named):
+            remove_parts(files)
 
     def open_log(self, spark: SparkSession) -> Any:
         """Spark's log of the folder; made if it is missing. From then on readers see only what it names, so it must be
