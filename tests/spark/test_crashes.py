@@ -20,7 +20,7 @@ import pytest
 from pyspark.errors import AnalysisException
 
 from tests.oracle import canonical
-from tests.spark.helpers import answer, expected, join_of, output, random_batches, until, write_batches
+from tests.spark.helpers import READINGS, answer, expected, join_of, output, random_batches, until, write_batches
 from tests.spark.processes import PACKAGES, Driver
 from watersmeet.errors import CheckpointError, FencedError
 from watersmeet.state.checkpoint import Checkpoint
@@ -123,11 +123,13 @@ def batches_taken(folder: Path, batches: list[dict], streams: str = "abc") -> li
     for file in offsets:
         reached = [json.loads(line)["logOffset"] for line in file.read_text().splitlines()[2:]]
         ranges = zip(streams, before, reached, strict=True)
-        taken.append(
-            {s: pa.concat_tables([batches[n][s] for n in range(low + 1, high + 1)]) for s, low, high in ranges}
-        )
+        taken.append({s: _together([batches[n][s] for n in range(low + 1, high + 1)]) for s, low, high in ranges})
         before = reached
     return taken
+
+
+def _together(tables: list[pa.Table]) -> pa.Table:
+    return pa.concat_tables([READINGS.empty_table(), *tables])
 
 
 def memory_folder(folder: Path) -> Path:
