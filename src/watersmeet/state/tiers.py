@@ -69,7 +69,8 @@ class Tiers:
         keep, epoch = set(live), epoch_of(task)
         for entry in os.scandir(self.memory):
             failed = entry.name.startswith(f"{task}-") and entry.name.endswith(SUFFIX)
-            if entry.name not in keep and (failed or epoch_of(entry.name) < epoch):
+            segment = entry.name.partition(SUFFIX)[0] + SUFFIX  # a copy in the making counts as what it will be
+            if segment not in keep and (failed or epoch_of(entry.name) < epoch):
                 Path(entry.path).unlink(missing_ok=True)
 
     def open(self, ref: SegmentRef) -> list[tuple[int, Run]]:
@@ -77,13 +78,16 @@ class Tiers:
         if self.memory is None:
             return read_segment(self._verified_durable(ref))
         path = self.memory / ref.name
-        if not path.exists():
-            if not self._has_room(ref.bytes):
-                return read_segment(self._verified_durable(ref))
-            if not self._fetch(ref, path):
-                return read_segment(self._verified_durable(ref))
-        self._note(ref)
-        return read_segment(path)
+        if path.exists() or (self._has_room(ref.bytes) and self._fetch(ref, path)):
+            try:
+                runs = read_segment(path)
+            except CorruptSegmentError:
+                if path.exists():
+                    raise  # otherwise another slot, which shared the segment, has evicted it meanwhile
+            else:
+                self._note(ref)
+                return runs
+        return read_segment(self._verified_durable(ref))
 
     def write(self, name: str, runs: Sequence[tuple[int, Run]]) -> SegmentRef:
         """Write a segment durably and, budget permitting, into memory."""
@@ -134,7 +138,7 @@ class Tiers:
 
 
 def _copy(source: Path, target: Path) -> bool:
-    """Copy into memory; False when memory is full, which costs speed and nothing else."""
+    """Copy into memory; False when it is full or its folder is gone, which costs speed and nothing else."""
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f"{target.name}.{os.getpid()}.part")
     try:
@@ -142,7 +146,7 @@ def _copy(source: Path, target: Path) -> bool:
         partial.rename(target)
     except OSError as error:
         partial.unlink(missing_ok=True)
-        if error.errno != errno.ENOSPC:
+        if error.errno not in (errno.ENOSPC, errno.ENOENT):
             raise
         return False
     return True

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from watersmeet.errors import CorruptSegmentError
+from watersmeet.state import tiers as tiers_module
 from watersmeet.state.run import build_runs
 from watersmeet.state.tiers import Tiers, epoch_of, segment_name, task_name
 
@@ -149,3 +150,28 @@ def test_full_memory_costs_speed_and_nothing_else_while_other_errors_show(tmp_pa
     assert tiers.open(ref)[0][1].rows == 3
     tiers.retain([ref])
     assert (resident(tmp_path), tiers.resident_bytes, tiers.fetched_bytes) == (set(), 0, 0)
+
+
+def test_a_sweep_leaves_a_copy_in_the_making_of_a_live_segment(tmp_path):
+    tiers = tiers_in(tmp_path)
+    ref = tiers.write(NAME, runs())
+    for name in (f"{ref.name}.77.part", f"{NAME.replace('-x-', '-y-')}.77.part"):
+        (tmp_path / "memory" / name).touch()
+    tiers.sweep([ref.name], task_name(1, 0, 0))
+    assert resident(tmp_path) == {ref.name, f"{ref.name}.77.part"}
+
+
+def test_a_segment_evicted_while_it_is_opened_is_read_where_it_lies(tmp_path, monkeypatch):
+    ref = tiers_in(tmp_path).write(NAME, runs())
+    memory = tmp_path / "memory" / ref.name
+    read = tiers_module.read_segment
+
+    def evicted_by_another_slot(path):
+        if path == memory:
+            memory.unlink()
+        return read(path)
+
+    monkeypatch.setattr(tiers_module, "read_segment", evicted_by_another_slot)
+    tiers = tiers_in(tmp_path)
+    assert tiers.open(ref)[0][1].rows == 3
+    assert not resident(tmp_path)
