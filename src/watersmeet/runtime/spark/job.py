@@ -1,14 +1,16 @@
-"""The Spark job of an epoch: `step` per stage and slot in `mapInArrow`, a shuffle before each, packed results at the
-end.
+"""The Spark job of an epoch: `step` per stage and slot in `mapInArrow`, with a shuffle before each.
 
-    united batch ─ observe ─ filter ─ hash ─ repartitionById ─ mapInArrow(step) ─ persist ─┬─ collect reports (runs it)
-                                                 ▲                  │                     └─ unpack ─ results
-                                                 └── frames of the next stage, reports
+    united batch ─ observe ─ filter ─ hash ─ repartitionById ─ mapInArrow(step) ─┬─ collect reports (runs it)
+                                                 ▲                  │            └─ results: part files, or persisted,
+                                                 └── frames of the next stage        unpacked and sent to the sink
 
-The first shuffle brings every row to the slot of its own stage; it is written once and read by all stages. The last
-stage yields its results packed as Arrow IPC bytes, a few large rows that cost nothing to keep, and the reports of all
-stages. They are persisted, so that the results can go to the sink *after* the epoch is committed without running
-twice; if an executor is lost in between, Spark computes the lost tasks again and they yield the same multiset.
+Where the sink takes part files, the last stage writes its results itself (`part_files.py`) and yields reports only.
+Otherwise it yields them packed as Arrow IPC bytes, a few large rows that cost nothing to keep. They are persisted, so
+that they can go to the sink *after* the epoch is committed without running twice; if an executor is lost in between,
+Spark computes the lost tasks again and they yield the same multiset.
+
+Known limitation: Spark pushes the choice of a stage's rows below its shuffle, so a batch is read once per stage that
+has streams of its own, and each reading shuffles the rows of that stage only.
 """
 
 from __future__ import annotations
