@@ -9,7 +9,7 @@ from watersmeet.plan.default_tree import default_tree
 from watersmeet.plan.frame import HASH, STAGE, STREAM, pool_name
 from watersmeet.plan.partitioning import PARTITIONS_MAX, even_assignment, group_of
 from watersmeet.plan.stages import plan_join
-from watersmeet.runtime.spark.source import spark_type, split, unite
+from watersmeet.runtime.spark.source import hashed, spark_type, split, unite
 
 
 @pytest.fixture(scope="module")
@@ -17,16 +17,25 @@ def query(spark, tmp_path_factory):
     return join_of(spark, tmp_path_factory.mktemp("feed")).build()[0]
 
 
-@pytest.mark.parametrize(("partitions", "slots"), [(256, 2), (7, 3), (1, 1), (300, 40), (PARTITIONS_MAX, 4)])
-def test_split_keeps_the_rows_of_a_group_in_the_slot_of_its_assignment(spark, query, partitions, slots):
+def in_turn(partitions, slots):
+    return tuple(group % slots for group in range(partitions))
+
+
+EVEN = [(even_assignment, *sizes) for sizes in [(256, 2), (7, 3), (1, 1), (300, 40), (PARTITIONS_MAX, 4)]]
+SCATTERED = [(in_turn, *sizes) for sizes in [(7, 3), (300, 4)]]
+
+
+@pytest.mark.parametrize(("deal", "partitions", "slots"), [*EVEN, *SCATTERED])
+def test_split_keeps_the_rows_of_a_group_in_the_slot_of_its_assignment(spark, query, partitions, slots, deal):
     plan = plan_join(query, (default_tree(query),), partitions)
     given = {STAGE: "0", STREAM: "0", pool_name(plan.frame.keys[0][0]): "cast(id * 7919 as int)"}
-    columns = [f for f in plan.frame.schema if f.name != HASH]
     rows = spark.range(5000).selectExpr(
-        *(f"{given.get(f.name, 'null')}::{spark_type(f.type).simpleString()} AS {f.name}" for f in columns)
+        *(f"{given.get(f.name, 'null')}::{spark_type(f.type).simpleString()} AS {f.name}" for f in plan.frame.schema)
     )
-    assignment = even_assignment(partitions, slots)
-    placed = split(plan, rows, assignment, slots).select(HASH, F.spark_partition_id().alias("slot")).toArrow()
+    assignment = deal(partitions, slots)
+    placed = (
+        split(plan, hashed(plan, rows), assignment, slots).select(HASH, F.spark_partition_id().alias("slot")).toArrow()
+    )
     groups = group_of(placed[HASH].to_numpy().view(np.uint64), partitions)
     assert (placed["slot"].to_numpy() == np.asarray(assignment)[groups]).all()
     assert len(set(groups.tolist())) > min(partitions, 5000) // 2

@@ -41,7 +41,7 @@ from watersmeet.query.logical import JoinQuery, SelectItem, internal_name
 from watersmeet.runtime.epoch import Intake, named, one_report_per_task, slot_tasks
 from watersmeet.runtime.spark.memory import remove_other_runs
 from watersmeet.runtime.spark.part_files import PartFolder, PartWriter, remove_parts
-from watersmeet.runtime.spark.source import intake_of, observe, spark_type, split
+from watersmeet.runtime.spark.source import hashed, intake_of, observe, spark_type, split
 from watersmeet.state.manifest import ExtentRef, Manifest, SegmentRef
 from watersmeet.state.part_file import PartFile
 from watersmeet.state.tiers import Tiers
@@ -49,6 +49,7 @@ from watersmeet.state.tiers import Tiers
 PACKED = pa.schema([pa.field("report", pa.string()), pa.field("results", pa.binary())])
 PACKED_DDL = "report string, results binary"
 ARROW_BATCH_ROWS = 1 << 16
+UNLIMITED = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +77,12 @@ class EpochJob:
         session = batch.sparkSession  # the stream's own clone: what is set here does not reach the user's session
         session.conf.set("spark.sql.adaptive.enabled", "false")
         session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(ARROW_BATCH_ROWS))
-        self.query, self.plan, self.slots = query, plan, before.slots
+        if all(_has_fixed_width(kind) for kind in plan.frame.pool):
+            # Spark would measure the batch after every row; rows of fixed width are bounded by their number.
+            session.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(UNLIMITED))
+        self.query, self.plan, self.slots, self.parts = query, plan, before.slots, parts
         self._observation = Observation()
-        rows = split(plan, observe(plan, batch, self._observation), before.assignment, before.slots)
+        rows = split(plan, observe(query, plan, batch, self._observation), before.assignment, before.slots)
         self.part_files: list[PartFile] = []
         self._packed = self._joined(rows, before, folders, parts)
         if parts is None:
@@ -94,12 +98,13 @@ class EpochJob:
             work = _slot_work(self.plan, slot_tasks(before, number), folders, parts)
             if stage.feeds is None:
                 return inbox.mapInArrow(work, PACKED_DDL)
-            fed[stage.feeds[0]].append(inbox.mapInArrow(work, frame_schema(self.plan)))
+            fed[stage.feeds[0]].append(hashed(self.plan, inbox.mapInArrow(work, frame_schema(self.plan))))
         raise AssertionError("no stage yields the results")
 
     def reports(self) -> list[SlotReport]:
         """Run the job; one accepted report per stage and slot."""
-        rows = self._packed.filter("report IS NOT NULL").select("report").collect()
+        told_only = self.parts is not None  # tasks yield nothing else
+        rows = (self._packed if told_only else self._packed.filter("report IS NOT NULL").select("report")).collect()
         told = [report_from_json(row[0]) for row in rows]
         accepted = one_report_per_task([report for report, _ in told], len(self.plan.stages), self.slots)
         for report, files in told:
@@ -119,6 +124,10 @@ class EpochJob:
 
     def close(self) -> None:
         self._packed.unpersist()
+
+
+def _has_fixed_width(kind: pa.DataType) -> bool:
+    return pa.types.is_primitive(kind) or pa.types.is_decimal(kind)
 
 
 def joined_schema(plan: JoinPlan) -> StructType:

@@ -23,7 +23,7 @@ from watersmeet.query.logical import JoinQuery
 from watersmeet.runtime.epoch import Intake
 
 KEEP = "_keep"
-SLOT = "_slot"
+RANGES_MAX = 64
 EPOCH_START = datetime.datetime(1970, 1, 1)
 
 
@@ -33,16 +33,20 @@ def unite(query: JoinQuery, plan: JoinPlan, frames: Mapping[str, DataFrame]) -> 
     return reduce(DataFrame.union, parts)
 
 
-def observe(plan: JoinPlan, batch: DataFrame, observation: Observation) -> DataFrame:
-    """The rows the filters keep; rows and latest event time of every stream go to the observation."""
+def observe(query: JoinQuery, plan: JoinPlan, batch: DataFrame, observation: Observation) -> DataFrame:
+    """The rows the filters keep; rows and latest event time of every stream go to the observation.
+
+    Written as SQL text: every call into the JVM counts, because this is done for each micro-batch.
+    """
     metrics = []
     for ordinal in range(len(plan.names)):
         stage, number = plan.entry(ordinal)
-        mine = (F.col(STAGE) == stage) & (F.col(STREAM) == number)
-        metrics.append(F.count_if(mine).alias(f"rows{ordinal}"))
+        mine = f"{STAGE} = {stage} AND {STREAM} = {number}"
+        metrics.append(F.expr(f"count_if({mine}) AS rows{ordinal}"))
         if plan.windowed:
-            metrics.append(F.max(F.when(mine, _comparable(plan, F.col(TIME)))).alias(f"latest{ordinal}"))
-    return batch.observe(observation, *metrics).filter(F.col(KEEP)).drop(KEEP)
+            metrics.append(F.expr(f"max(CASE WHEN {mine} THEN {_comparable(plan)} END) AS latest{ordinal}"))
+    observed = batch.observe(observation, *metrics)
+    return observed.filter(KEEP).drop(KEEP) if query.filters else observed
 
 
 def intake_of(plan: JoinPlan, observation: Observation) -> Intake:
@@ -55,24 +59,32 @@ def intake_of(plan: JoinPlan, observation: Observation) -> Intake:
     )
 
 
-def split(plan: JoinPlan, batch: DataFrame, assignment: Sequence[int], slots: int) -> DataFrame:
-    """Send every row to the slot of its partition group in its stage (the papers' split operator)."""
-    hashed = batch.withColumn(HASH, F.expr(_hash_text(plan)))
+def split(plan: JoinPlan, rows: DataFrame, assignment: Sequence[int], slots: int) -> DataFrame:
+    """Send every row to the slot of its partition group (the papers' split operator)."""
     group = f"shiftright(shiftrightunsigned({HASH}, 32) * {plan.partitions}L, 32)"
-    owners = ",".join(str(slot) for slot in assignment)
-    placed = hashed.withColumn(SLOT, F.expr(f"get(array({owners}), cast({group} as int))"))
-    return placed.repartitionById(slots, SLOT).select(*plan.frame.schema.names)
+    return rows.repartitionById(slots, F.expr(_slot_text(group, assignment)))
 
 
-def _hash_text(plan: JoinPlan) -> str:
+def hashed(plan: JoinPlan, frames: DataFrame) -> DataFrame:
+    """Frames that a stage has sent on, with the hash of their key in the stage they go to."""
+    texts = " ".join(f"WHEN {stage} THEN {_hash_text(plan, stage)}" for stage in range(len(plan.stages)))
+    return frames.withColumn(HASH, F.expr(f"CASE {STAGE} {texts} END"))
+
+
+def _slot_text(group: str, assignment: Sequence[int]) -> str:
+    """The slot of a group, as SQL: comparisons where slots own ranges of groups, a table where they are scattered."""
+    ends = [i for i in range(1, len(assignment)) if assignment[i] != assignment[i - 1]]
+    if len(ends) > RANGES_MAX:
+        return f"get(array({','.join(map(str, assignment))}), cast({group} as int))"
+    ranges = " ".join(f"WHEN {group} < {end} THEN {assignment[end - 1]}" for end in ends)
+    return f"CASE {ranges} ELSE {assignment[-1]} END" if ends else f"{assignment[-1]}"
+
+
+def _hash_text(plan: JoinPlan, stage: int) -> str:
     """The hash of a row's key in its stage, as SQL; a stage without a key has one hash, and so one slot."""
-    texts = [
-        "0L" if stage.on_one_slot else f"xxhash64({', '.join(pool_name(i) for i in plan.frame.keys[number])})"
-        for number, stage in enumerate(plan.stages)
-    ]
-    if len(texts) == 1:
-        return texts[0]
-    return f"CASE {STAGE} {' '.join(f'WHEN {i} THEN {text}' for i, text in enumerate(texts))} END"
+    if plan.stages[stage].on_one_slot:
+        return "0L"
+    return f"xxhash64({', '.join(pool_name(i) for i in plan.frame.keys[stage])})"
 
 
 def _project(query: JoinQuery, plan: JoinPlan, ordinal: int, df: DataFrame) -> DataFrame:
@@ -89,9 +101,15 @@ def _project(query: JoinQuery, plan: JoinPlan, ordinal: int, df: DataFrame) -> D
         columns.append(values.get(i, F.lit(None)).cast(spark_type(kind)).alias(pool_name(i)))
     if frame.reports:
         columns.append(F.lit(None).cast("string").alias(REPORT))
-    kept = [F.coalesce(F.expr(f.sql), F.lit(False)) for f in query.filters if f.stream == stream.name]
-    columns.append(reduce(Column.__and__, kept, F.lit(True)).alias(KEEP))
-    return df.select(*columns)
+    if query.filters:
+        kept = [F.coalesce(F.expr(f.sql), F.lit(False)) for f in query.filters if f.stream == stream.name]
+        columns.append(reduce(Column.__and__, kept, F.lit(True)).alias(KEEP))
+    named = df.select(*columns)
+    texts = [_hash_text(plan, stage) if name == HASH else name for name in frame.schema.names]
+    kept_names = [KEEP] if query.filters else []
+    return named.selectExpr(
+        *(f"{text} AS {name}" for text, name in zip(texts, frame.schema.names, strict=True)), *kept_names
+    )
 
 
 def _value(query: JoinQuery, ordinal: int, field: Field) -> Column:
@@ -121,10 +139,10 @@ def _normalised(key: Column, kind: pa.DataType) -> Column:
     return F.when(F.isnan(key), nan).when(key == 0, zero).otherwise(key)
 
 
-def _comparable(plan: JoinPlan, time: Column) -> Column:
+def _comparable(plan: JoinPlan) -> str:
     """Event time in a form that reaches the driver exactly: microseconds, or a timestamp without zone."""
     assert plan.frame.time_type is not None
-    return F.unix_micros(time) if plan.frame.time_type.tz is not None else time
+    return f"unix_micros({TIME})" if plan.frame.time_type.tz is not None else TIME
 
 
 def _micros(value: int | datetime.datetime | None) -> int | None:

@@ -16,6 +16,7 @@ from watersmeet.errors import OptionError, QueryError, SinkError
 from watersmeet.plan.fingerprint import fingerprint
 from watersmeet.runtime.spark.driver import EpochDriver
 from watersmeet.runtime.spark.job import Folders, result_schema
+from watersmeet.runtime.spark.log_files import start_with_quick_log_files
 from watersmeet.runtime.spark.memory import budget_within, claim, run_folder
 from watersmeet.runtime.spark.query import JoinQueryHandle
 from watersmeet.runtime.spark.sinks import (
@@ -165,7 +166,7 @@ class JoinStreamWriter:
                 writer = writer.trigger(**self._trigger)
             if self._query_name:
                 writer = writer.queryName(self._query_name)
-            inner = writer.start()
+            inner = start_with_quick_log_files(spark, writer.start)
         except BaseException:
             driver.close()
             if watcher is not None:
