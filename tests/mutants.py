@@ -169,11 +169,36 @@ MUTANTS = [
     Mutant("deltas of later inputs are probed too", _RESULTS, _LOOP, _stored_first("node.children[i] is None")),
     Mutant(
         "a chunk forgets earlier chunks",
-        "engine.step:step",
+        "engine.step:_run_nodes",
         "arrived.append(work.take_arrived())",
         "arrived = [work.take_arrived()]",
     ),
-    Mutant("state is not probed", "engine.step:_Work.__init__", "self.stores[store].append(run)", "pass"),
+    Mutant("state is not probed", "engine.step:_runs_by_store", "found[store].append(run)", "pass"),
+    # hops: nodes over several keys
+    Mutant("a hop misses what is new", "engine.step:_hop", "if target.with_arrivals and", "if False and"),
+    Mutant("a hop sees all that is new", "engine.step:_hop", "if target.with_arrivals and", "if"),
+    Mutant("a hop misses what another stage keeps", "engine.step:_run_hops", "task.reads[number]", "()"),
+    Mutant(
+        "a hop forgets earlier chunks",
+        "engine.step:_run_hops",
+        "for chunk in taken for run in chunk[number]]",
+        "for chunk in taken[-1:] for run in chunk[number]]",
+    ),
+    Mutant(
+        "an index is fed by the wrong input", "engine.step:_run_hops", "run in chunk[index.arrivals]", "run in chunk[0]"
+    ),
+    Mutant(
+        "an index that is read is that of another input",
+        "runtime.epoch:_kept_elsewhere",
+        "if e.store == store",
+        "if e.store != store",
+    ),
+    Mutant(
+        "the order of inputs is that of the text reversed",
+        "plan.stages:_hops",
+        "with_arrivals=j < step.origin",
+        "with_arrivals=j > step.origin",
+    ),
     # trees: what a node hands on
     Mutant(
         "intermediate results are stored before they probe",
@@ -218,16 +243,16 @@ MUTANTS = [
     ),
     Mutant(
         "a class is compared with its first neighbour only",
-        "plan.stages:_equalities",
+        "plan.nodes:_equalities",
         "in pairwise(having)]",
         "in [*pairwise(having)][:1]]",
     ),
     Mutant("NULL in a later class is a value", "engine.inbox:_class_columns", "kept = [", "kept = [] and ["),
     Mutant("NULL in a key is a value", "engine.inbox:_keep", "[*plan.frame.keys[stage], *_", "[*_"),
-    Mutant("residuals have no node", "plan.stages:_residuals", "not any(streams", "not any(True or streams"),
+    Mutant("residuals have no node", "plan.nodes:_residuals", "not any(streams", "not any(True or streams"),
     Mutant(
         "residuals below the top are forgotten",
-        "plan.stages:_residuals",
+        "plan.nodes:_residuals",
         "if streams <= streams_of(node)",
         "if len(streams_of(node)) == len(ordinal)",
     ),

@@ -19,7 +19,8 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from tests.scenarios import HASHES, UTC, Epoch, Scenario, Setting, table_of
-from watersmeet.plan.stages import node_key, plan_join
+from watersmeet.plan.nodes import node_key
+from watersmeet.plan.stages import plan_join
 from watersmeet.plan.tree import Join, Leaf, Tree, streams_of, tree_text
 from watersmeet.query.logical import JoinQuery, Stream
 
@@ -198,10 +199,11 @@ def _links(draw: st.DrawFn, streams: tuple[Stream, ...], classes: list[frozenset
 def _trees(draw: st.DrawFn, query: JoinQuery) -> tuple[str, ...]:
     """The default tree, one of any shape, or shapes for the slots in turn: such that differ within stages only."""
     names = [stream.name for stream in query.streams]
-    kind = draw(st.sampled_from(("default", "any", "any", "any", "by slot")))
+    kind = draw(st.sampled_from(("default", "any", "any", "one node", "by slot")))
     if kind == "default":
         return ()
-    tree = draw(_shapes(query, [Leaf(i) for i in range(len(names))]))
+    leaves = [Leaf(i) for i in range(len(names))]
+    tree = Join(tuple(draw(st.permutations(leaves)))) if kind == "one node" else draw(_shapes(query, leaves))
     trees = [tree]
     if kind == "by slot":
         others = [draw(_reshaped(query, tree)) for _ in range(draw(st.integers(1, 2)))]
@@ -240,7 +242,10 @@ def _reshaped(draw: st.DrawFn, query: JoinQuery, tree: Join) -> Join:
     stages = plan_join(query, (tree,), partitions=1).stages
     made: dict[Tree, Tree] = {}
     for number, stage in enumerate(stages):
-        root = stage.shape(0)[-1].tree
+        root = stage.node
+        if stage.hops:  # such a node keeps its shape
+            made[root] = Join(tuple(made.get(i, i) for i in root.inputs))
+            continue
         inputs = [layout.tree for layout in stage.inputs]
         for candidate in (draw(_shapes(query, [made.get(i, i) for i in inputs])), _rebuilt(root, made)):
             if all(node_key(query, node) == stage.key for node in _own_nodes(candidate, made, inputs)):
@@ -254,7 +259,7 @@ def _reshaped(draw: st.DrawFn, query: JoinQuery, tree: Join) -> Join:
 
 def _stage_order(query: JoinQuery, tree: Join) -> list[frozenset[int]]:
     """Stages that do not feed each other run in the order of the text, which must be the same for all slots."""
-    return [streams_of(stage.shape(0)[-1].tree) for stage in plan_join(query, (tree,), partitions=1).stages]
+    return [streams_of(stage.node) for stage in plan_join(query, (tree,), partitions=1).stages]
 
 
 def _own_nodes(tree: Tree, made: dict[Tree, Tree], inputs: list[Tree]) -> Iterator[Join]:

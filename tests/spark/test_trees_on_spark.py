@@ -56,3 +56,40 @@ def test_what_no_key_covers_runs_on_one_slot_and_explain_says_so(spark, tmp_path
     assert "stage 0 on no key: one slot" in capsys.readouterr().out
     run(join, tmp_path / "out", tmp_path / "ck")
     assert output(spark, tmp_path / "out") == expected(join, batches)
+
+
+@pytest.mark.parametrize("plan", ["(a b c d e)", "(a b (c d) e)"])
+def test_a_node_over_several_keys_is_probed_hop_by_hop(spark, tmp_path, capsys, plan):
+    batches = random_batches(seed=9, streams="abcde", batches=3, rows=8, keys=3, batch_seconds=30)
+    write_batches(tmp_path, batches)
+    join = chain(spark, tmp_path, plan=plan, slots=2)
+    join.explain()
+    shown = capsys.readouterr().out
+    assert "hop by hop" in shown
+    assert "one slot" not in shown
+    run(join, tmp_path / "out", tmp_path / "ck")
+    right = expected(join, batches)
+    assert output(spark, tmp_path / "out") == right
+    assert len(right) > 20
+
+
+def test_hops_go_on_after_a_restart_and_write_to_any_sink(spark, tmp_path):
+    batches = random_batches(seed=10, streams="abc", batches=3, rows=12, keys=4, batch_seconds=40)
+    where = "a.k = b.k AND b.name = c.name"
+    for number, (slots, budget) in enumerate([(2, "1m"), (1, "20k"), (3, "10k")]):
+        write_batches(tmp_path, [batches[number]], start=number)
+        join = chain(spark, tmp_path, "abc", where, plan="mjoin", slots=slots, memoryBudget=budget)
+        writer = join.writeStream.format("orc").option("path", str(tmp_path / "out"))
+        query = writer.option("checkpointLocation", str(tmp_path / "ck")).trigger(availableNow=True).start()
+        assert query.awaitTermination(120)
+    right = expected(join, batches)
+    assert output(spark, tmp_path / "out", "orc") == right
+    assert len(right) > 20
+
+
+def test_a_batch_is_read_once_whatever_the_number_of_stages(spark, tmp_path):
+    batches = random_batches(seed=5, streams="abcde", batches=1, rows=8, keys=3, batch_seconds=30)
+    write_batches(tmp_path, batches)
+    join = chain(spark, tmp_path, plan="mjoin", slots=2)
+    handle = run(join, tmp_path / "out", tmp_path / "ck")
+    assert handle.lastProgress["numInputRows"] == sum(table.num_rows for table in batches[0].values())

@@ -32,6 +32,8 @@ class SlotTask:
     segments: Mapping[str, SegmentRef]
     group_low: int
     group_high: int
+    reads: tuple[tuple[ExtentRef, ...], ...] = ()
+    """In a stage of hops, per index: the extents of an index that another stage keeps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +62,8 @@ class Layer:
 
 
 def stores_of(plan: JoinPlan, task: SlotTask) -> list[StoreLayout]:
-    """The stores of a slot's shape of a stage, by their number."""
-    return [layout for node in plan.stages[task.stage].shape(task.slot) for layout in node.inputs]
+    """The stores that a slot keeps in a stage, by their number."""
+    return plan.stages[task.stage].stores(task.stage, task.slot)
 
 
 def open_state(plan: JoinPlan, task: SlotTask, tiers: Tiers) -> list[Layer]:
@@ -131,6 +133,13 @@ def _report(
     for extent in extents:
         counts[f"state_rows.{stores[extent.store].label}"] += extent.rows
     return SlotReport(task.epoch, task.stage, task.slot, tuple(extents), tuple(segments), dict(counts))
+
+
+def read_state(plan: JoinPlan, task: SlotTask, extents: Sequence[ExtentRef], tiers: Tiers) -> list[Run]:
+    """The runs of a store that another stage keeps, as they were before the epoch."""
+    alive = [extent for extent in extents if not expired(extent.expires_us, task.watermark_us)]
+    opened = {name: tiers.peek(task.segments[name]) for name in {extent.segment for extent in alive}}
+    return [run for e in alive if (run := _cut(opened[e.segment][e.index][1], e, plan.partitions)).rows]
 
 
 def _cut(run: Run, extent: ExtentRef, partitions: int) -> Run:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from watersmeet.plan.frame import HASH, STREAM, TIME, Frame, pool_name
 from watersmeet.plan.layout import KeyValue, StoreLayout
-from watersmeet.plan.stages import JoinPlan
+from watersmeet.plan.stages import JoinPlan, Place
 from watersmeet.plan.tree import Leaf
 from watersmeet.state.run import Run, build_runs
 
@@ -76,19 +76,19 @@ def _keep(
         column = batch.column(TIME)
         if column.null_count:
             timed = pc.is_valid(column).to_numpy(zero_copy_only=False)
-            _count(dropped, "no_event_time", ordinals[~timed], inputs)
+            _count(dropped, "no_event_time", ordinals[~timed], plan, stage)
             keep &= timed
         if watermark_us is not None:
             late = keep & from_stream & (_micros(column) < watermark_us)
             if late.any():
-                _count(dropped, "late", ordinals[late], inputs)
+                _count(dropped, "late", ordinals[late], plan, stage)
                 keep &= ~late
     for ordinal, layout in enumerate(inputs):
         columns = [*plan.frame.keys[stage], *_class_columns(plan, stage, ordinal, layout)]
         for column in (batch.column(pool_name(i)) for i in columns):
             if column.null_count:
                 unknown = keep & (ordinals == ordinal) & pc.is_null(column).to_numpy(zero_copy_only=False)
-                _count(dropped, "null_key", ordinals[unknown], inputs)
+                _count(dropped, "null_key", ordinals[unknown], plan, stage)
                 keep &= ~unknown
     return keep
 
@@ -99,10 +99,12 @@ def _class_columns(plan: JoinPlan, stage: int, ordinal: int, layout: StoreLayout
     return [plan.frame.payloads[stage][ordinal][source.index] for source in kept]
 
 
-def _count(dropped: Counter[str], reason: str, ordinals: npt.NDArray[np.int8], inputs: tuple[StoreLayout, ...]) -> None:
-    for ordinal, rows in enumerate(np.bincount(ordinals, minlength=len(inputs))):
-        if rows:
-            dropped[f"{reason}.{inputs[ordinal].label}"] += int(rows)
+def _count(dropped: Counter[str], reason: str, ordinals: npt.NDArray[np.int8], plan: JoinPlan, stage: int) -> None:
+    """Count dropped rows where their stream is counted: it may be sent to several stages."""
+    for ordinal, rows in enumerate(np.bincount(ordinals)):
+        layout = plan.stages[stage].inputs[ordinal]
+        if rows and isinstance(layout.tree, Leaf) and plan.places(layout.tree.stream)[0] == Place(stage, ordinal):
+            dropped[f"{reason}.{layout.label}"] += int(rows)
 
 
 def _delta(

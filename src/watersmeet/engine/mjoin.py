@@ -38,7 +38,7 @@ from watersmeet.engine.kernels import (
     split_long,
 )
 from watersmeet.plan.layout import ENDLESS_US, Field, KeyValue
-from watersmeet.plan.stages import NodePlan
+from watersmeet.plan.nodes import NodePlan
 from watersmeet.query.expressions import Column
 from watersmeet.state.run import Ints, Mask, Run, key_values_equal, take
 

@@ -3,6 +3,9 @@ node."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,17 +13,25 @@ import pyarrow.compute as pc
 from watersmeet.engine.mjoin import Joined
 from watersmeet.plan.frame import STAGE, STREAM, TIME, pool_name
 from watersmeet.plan.layout import KeyValue, StoreLayout
-from watersmeet.plan.stages import JoinPlan
+from watersmeet.plan.stages import JoinPlan, Place
 from watersmeet.state.run import Run, build_runs
 
 
-def emit(plan: JoinPlan, stage: int, joined: Joined) -> pa.RecordBatch:
-    """Results of a stage in the form that leaves the slot."""
-    feeds = plan.stages[stage].feeds
-    if feeds is not None:
-        return _frame(plan, *feeds, joined)
-    columns = [joined.column(column.field) for column in plan.output]
-    return pa.RecordBatch.from_arrays(columns, schema=plan.output_schema)
+@dataclass(frozen=True, slots=True, eq=False)
+class Emitted:
+    """What leaves a slot: frames for a stage, or, with none, results of the query."""
+
+    stage: int | None
+    rows: pa.RecordBatch
+
+
+def emit(plan: JoinPlan, feeds: Sequence[Place], joined: Joined) -> Iterator[Emitted]:
+    """Results of a node in the form that leaves the slot."""
+    for place in feeds:
+        yield Emitted(place.stage, _frame(plan, place.stage, place.input, joined))
+    if not feeds:
+        columns = [joined.column(column.field) for column in plan.output]
+        yield Emitted(None, pa.RecordBatch.from_arrays(columns, schema=plan.output_schema))
 
 
 def runs_of(joined: Joined, layout: StoreLayout) -> list[Run]:

@@ -5,71 +5,173 @@
                              └──▶ when all chunks are done: drop dead rows, bucket, merge, write ──▶ extents
 
 Input i of a node probes before its own delta is added, and after the deltas of all inputs before it: each combination
-once, whatever the order of arrival. What a node yields is at once the delta of its parent. Nothing here depends on
-row order, clock or chance, so a repeated or recomputed task yields the same multiset of results, and the same rows in
-its state.
+once, whatever the order of arrival. What a node yields is at once the delta of its parent. In a stage of hops (see
+`plan/hops.py`) all chunks are taken in first, and then each hop probes what its place in the order lets it see.
+Nothing here depends on row order, clock or chance, so a repeated or recomputed task yields the same multiset of
+results, and the same rows in its state.
 """
 
 from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 import pyarrow as pa
 
-from watersmeet.engine.fold import Layer, SlotReport, SlotTask, fold, open_state, stores_of
+from watersmeet.engine.fold import Layer, SlotReport, SlotTask, fold, open_state, read_state, stores_of
 from watersmeet.engine.inbox import chunks, deltas_of
 from watersmeet.engine.mjoin import Joined, probe
-from watersmeet.engine.outbox import emit, runs_of
-from watersmeet.plan.stages import JoinPlan, NodePlan
+from watersmeet.engine.outbox import Emitted, emit, runs_of
+from watersmeet.plan.nodes import NodePlan
+from watersmeet.plan.stages import HopPlan, JoinPlan, Place, StagePlan
 from watersmeet.state.run import Run
 from watersmeet.state.segment import read_segment, write_segment
 from watersmeet.state.tiers import Tiers
 
+Cut = Callable[[Iterable[pa.RecordBatch]], Iterable[pa.Table]]
+
 
 def step(
-    plan: JoinPlan,
-    task: SlotTask,
-    frames: Iterable[pa.RecordBatch],
-    tiers: Tiers,
-    cut: Callable[[Iterable[pa.RecordBatch]], Iterable[pa.Table]] = chunks,
-) -> Generator[pa.RecordBatch, None, SlotReport]:
-    """Run one stage of one epoch on one slot: yields results (or frames for the next stage), returns the report.
+    plan: JoinPlan, task: SlotTask, frames: Iterable[pa.RecordBatch], tiers: Tiers, cut: Cut = chunks
+) -> Generator[Emitted, None, SlotReport]:
+    """Run one stage of one epoch on one slot: yields results or frames for other stages, returns the report.
 
     `cut` bounds the work in flight: each table it yields is joined and set aside before the next is read.
     """
     counts: Counter[str] = Counter()
     layers = open_state(plan, task, tiers)
-    work = _Work(plan.stages[task.stage].shape(task.slot), layers, len(stores_of(plan, task)))
-    arrived: list[list[tuple[int, Run]]] = []
     with ExitStack() as cleanup:
-        for chunk in cut(frames):
-            counts["rows"] += chunk.num_rows
-            if arrived and work.scratch is None:
-                tiers.durable.mkdir(parents=True, exist_ok=True)
-                folder = tempfile.TemporaryDirectory(prefix=".scratch-", dir=tiers.durable)
-                work.scratch = Path(cleanup.enter_context(folder))
-            deltas = deltas_of(chunk, plan, task.stage, task.watermark_us, counts)
-            for joined in work.results(len(work.nodes) - 1, deltas):
-                counts["results" if plan.stages[task.stage].feeds is None else "intermediate"] += joined.rows
-                yield emit(plan, task.stage, joined)
-            arrived.append(work.take_arrived())
+        scratch = _Scratch(tiers.durable, cleanup)
+        inbox = _deltas(plan, task, cut(frames), counts, scratch)
+        if plan.stages[task.stage].hops:
+            arrived = yield from _run_hops(plan, task, layers, inbox, tiers, counts, scratch)
+        else:
+            arrived = yield from _run_nodes(plan, task, layers, inbox, counts, scratch)
         return fold(plan, task, layers, arrived, tiers, counts)
+
+
+Arrived = list[list[tuple[int, Run]]]
+"""Per chunk: what was added to which store."""
+
+
+def _deltas(
+    plan: JoinPlan, task: SlotTask, inbox: Iterable[pa.Table], counts: Counter[str], scratch: _Scratch
+) -> Iterator[list[list[Run]]]:
+    for number, chunk in enumerate(inbox):
+        if number:
+            scratch.open()
+        counts["rows"] += chunk.num_rows
+        yield deltas_of(chunk, plan, task.stage, task.watermark_us, counts)
+
+
+def _emit(plan: JoinPlan, feeds: Sequence[Place], joined: Joined, counts: Counter[str]) -> Iterator[Emitted]:
+    counts["intermediate" if feeds else "results"] += joined.rows
+    yield from emit(plan, feeds, joined)
+
+
+def _run_nodes(
+    plan: JoinPlan,
+    task: SlotTask,
+    layers: Sequence[Layer],
+    inbox: Iterable[list[list[Run]]],
+    counts: Counter[str],
+    scratch: _Scratch,
+) -> Generator[Emitted, None, Arrived]:
+    """A stage of nodes that share a key: each chunk is joined before the next is taken in."""
+    stage = plan.stages[task.stage]
+    work = _Work(stage.shape(task.slot), _runs_by_store(layers, len(stores_of(plan, task))), scratch)
+    arrived: Arrived = []
+    for deltas in inbox:
+        for joined in work.results(len(work.nodes) - 1, deltas):
+            yield from _emit(plan, stage.feeds, joined, counts)
+        arrived.append(work.take_arrived())
+    return arrived
+
+
+def _run_hops(
+    plan: JoinPlan,
+    task: SlotTask,
+    layers: Sequence[Layer],
+    inbox: Iterable[list[list[Run]]],
+    tiers: Tiers,
+    counts: Counter[str],
+    scratch: _Scratch,
+) -> Generator[Emitted, None, Arrived]:
+    """A stage of hops: what is new to an input is needed as a whole before anything may probe it."""
+    stage = plan.stages[task.stage]
+    kept = _runs_by_store(layers, len(stores_of(plan, task)))
+    old = [
+        kept[index.kept_in[1]] if index.kept_in[0] == task.stage else read_state(plan, task, task.reads[number], tiers)
+        for number, index in enumerate(stage.indexes)
+    ]
+    taken = [[[scratch.keep(0, run) for run in runs] for runs in deltas] for deltas in inbox]
+    new = [[run for chunk in taken for run in chunk[number]] for number in range(len(stage.inputs))]
+    for hop in stage.hops:
+        for joined in _hop(stage, hop, old, new):
+            yield from _emit(plan, hop.feeds, joined, counts)
+    stores = [index for index in stage.indexes if index.kept_in[0] == task.stage]
+    return [
+        [
+            (store, run)
+            for store, index in enumerate(stores)
+            if index.arrivals is not None
+            for run in chunk[index.arrivals]
+        ]
+        for chunk in taken
+    ]
+
+
+def _hop(stage: StagePlan, hop: HopPlan, old: list[list[Run]], new: list[list[Run]]) -> Iterator[Joined]:
+    """Origin i sees what is new to inputs j < i, and of inputs j > i only what is old: each combination once."""
+    targets: list[list[Run]] = [[]]
+    for target in hop.targets:
+        arrivals = stage.indexes[target.index].arrivals
+        more = new[arrivals] if target.with_arrivals and arrivals is not None else []
+        targets.append([*old[target.index], *more])
+    for run in new[hop.rows]:
+        yield from probe(hop.node, 0, run, targets)
+
+
+def _runs_by_store(layers: Iterable[Layer], stores: int) -> list[list[Run]]:
+    found: list[list[Run]] = [[] for _ in range(stores)]
+    for store, run in (pair for layer in layers for pair in layer.runs):
+        found[store].append(run)
+    return found
+
+
+class _Scratch:
+    """From the second chunk of a large inbox on, rows are kept on disk, so that memory holds one chunk of them."""
+
+    def __init__(self, parent: Path, cleanup: ExitStack) -> None:
+        self._parent, self._cleanup = parent, cleanup
+        self._folder: Path | None = None
+        self._files = 0
+
+    def open(self) -> None:
+        if self._folder is None:
+            self._parent.mkdir(parents=True, exist_ok=True)
+            folder = tempfile.TemporaryDirectory(prefix=".scratch-", dir=self._parent)
+            self._folder = Path(self._cleanup.enter_context(folder))
+
+    def keep(self, store: int, run: Run) -> Run:
+        if self._folder is None:
+            return run
+        path = self._folder / str(self._files)
+        self._files += 1
+        with path.open("xb") as file:
+            write_segment(file, [(store, run)])
+        return read_segment(path)[0][1]
 
 
 class _Work:
     """The stores of a slot while its chunks are joined."""
 
-    def __init__(self, nodes: tuple[NodePlan, ...], layers: Iterable[Layer], stores: int) -> None:
-        self.nodes = nodes
-        self.stores: list[list[Run]] = [[] for _ in range(stores)]
-        for store, run in (pair for layer in layers for pair in layer.runs):
-            self.stores[store].append(run)
+    def __init__(self, nodes: tuple[NodePlan, ...], stores: list[list[Run]], scratch: _Scratch) -> None:
+        self.nodes, self.stores, self.scratch = nodes, stores, scratch
         self.arrived: list[tuple[int, Run]] = []
-        self.scratch: Path | None = None
 
     def results(self, number: int, deltas: list[list[Run]]) -> Iterator[Joined]:
         """What the deltas of one chunk add to the results of a node; the stores below it are brought up to date."""
@@ -95,11 +197,6 @@ class _Work:
             yield from runs_of(joined, node.inputs[i])
 
     def _add(self, store: int, run: Run) -> None:
-        """Store a run; from the second chunk of a large inbox on, on disk, so that memory holds one chunk of it."""
-        if self.scratch is not None:
-            path = self.scratch / str(len(list(self.scratch.iterdir())))
-            with path.open("xb") as file:
-                write_segment(file, [(store, run)])
-            run = read_segment(path)[0][1]
+        run = self.scratch.keep(store, run)
         self.stores[store].append(run)
         self.arrived.append((store, run))

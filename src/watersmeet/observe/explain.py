@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from watersmeet.observe.progress import EpochProgress
 from watersmeet.plan.fingerprint import class_text, kept_names, plan_text
-from watersmeet.plan.stages import JoinPlan, NodePlan, StagePlan
+from watersmeet.plan.nodes import NodePlan
+from watersmeet.plan.stages import JoinPlan, Place, StagePlan
 from watersmeet.plan.tree import tree_text
 from watersmeet.query.expressions import to_text
 from watersmeet.query.logical import JoinQuery
@@ -27,7 +30,10 @@ def explain_text(query: JoinQuery, plan: JoinPlan, slots: int, epoch: EpochProgr
         lines.append(f"stream    {stream.name}: {_window(window)}{delay}")
     lines += ["", f"== Plan {plan_text(plan)} ==", f"{slots} slots, {plan.partitions} partition groups"]
     for number, stage in reversed(list(enumerate(plan.stages))):
-        lines.append(f"stage {number} on {_key(query, stage)}{_destination(plan, stage)}")
+        lines.append(f"stage {number} on {_key(query, stage)}{_destination(stage.feeds)}")
+        if stage.hops:
+            lines += [f"  {line}" for line in _hops(stage, number, plan, epoch)]
+            continue
         for i, shape in enumerate(stage.shapes):
             if len(stage.shapes) > 1:
                 lines.append(f"  slots {i}, {i + len(stage.shapes)}, ...")
@@ -54,14 +60,34 @@ def _node(shape: tuple[NodePlan, ...], number: int, plan: JoinPlan, epoch: Epoch
     return lines
 
 
+def _hops(stage: StagePlan, number: int, plan: JoinPlan, epoch: EpochProgress | None) -> list[str]:
+    """What a stage of a mixed node probes and keeps."""
+    lines = [f"join {tree_text(stage.node, plan.names)}, hop by hop"]
+    for hop in stage.hops:
+        probed = " → ".join(layout.label for layout in hop.node.inputs[1:])
+        lines.append(f"├─ {hop.node.inputs[0].label} probes {probed}{_destination(hop.feeds)}")
+    for index in stage.indexes:
+        keeper = index.kept_in[0]
+        if keeper != number:
+            lines.append(f"├─ reads store {index.layout.label} of stage {keeper}")
+            continue
+        kept = ", ".join(kept_names(index.layout)) or "key only"
+        lines.append(f"├─ store {index.layout.label}: keeps {kept}")
+    lines[-1] = lines[-1].replace("├─", "└─")
+    return lines
+
+
 def _key(query: JoinQuery, stage: StagePlan) -> str:
     if stage.on_one_slot:
         return "no key: one slot"
     return "; ".join(class_text(query, query.classes[i]) for i in stage.key)
 
 
-def _destination(plan: JoinPlan, stage: StagePlan) -> str:
-    return "" if stage.feeds is None else f", results to stage {stage.feeds[0]} (exchange)"
+def _destination(feeds: Sequence[Place]) -> str:
+    if not feeds:
+        return ""
+    stages = sorted({place.stage for place in feeds})
+    return f", results to stage{'s' if len(stages) > 1 else ''} {' and '.join(map(str, stages))} (exchange)"
 
 
 def _window(window_us: int | None) -> str:

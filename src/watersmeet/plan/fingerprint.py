@@ -6,7 +6,7 @@ Slots, budgets and probe orders are absent on purpose: they may change between r
 from __future__ import annotations
 
 from watersmeet.plan.layout import KeyValue, StoreLayout
-from watersmeet.plan.stages import JoinPlan
+from watersmeet.plan.stages import JoinPlan, StagePlan
 from watersmeet.plan.tree import Leaf, tree_text
 from watersmeet.query.expressions import to_text
 from watersmeet.query.logical import JoinQuery, KeyClass
@@ -34,6 +34,8 @@ def fingerprint(query: JoinQuery, plan: JoinPlan) -> dict[str, str]:
     marks["partitions"] = str(plan.partitions)
     marks["plan"] = plan_text(plan)
     marks["hash"] = HASH_NAME
+    if hops := [hops_text(stage) for stage in plan.stages if stage.hops]:
+        marks["hops"] = "; ".join(hops)
     return marks
 
 
@@ -48,10 +50,17 @@ def kept_names(layout: StoreLayout) -> list[str]:
     return names
 
 
+def hops_text(stage: StagePlan) -> str:
+    """What a stage of a mixed node does, such as `a → b, b → a`."""
+    return ", ".join(
+        f"{hop.node.inputs[0].label} → {' → '.join(layout.label for layout in hop.node.inputs[1:])}"
+        for hop in stage.hops
+    )
+
+
 def plan_text(plan: JoinPlan) -> str:
     """The trees of the plan, by slot in turn."""
-    shapes = max(len(stage.shapes) for stage in plan.stages)
-    return " | ".join(tree_text(plan.stages[-1].shape(i)[-1].tree, plan.names) for i in range(shapes))
+    return " | ".join(tree_text(tree, plan.names) for tree in plan.trees)
 
 
 def class_text(query: JoinQuery, key_class: KeyClass) -> str:

@@ -6,7 +6,8 @@
 
 Inputs with like schemas share columns (the i-th BIGINT of one with the i-th BIGINT of another), so the frame is as
 wide as the widest need per type and not as the sum of the schemas. The key columns of a stage are the same for all
-its inputs. Between stages, `_report` carries what earlier stages have to tell the driver along with the rows.
+its inputs. Between stages, `_report` carries what earlier stages have to tell the driver along with the rows, and
+`_results` results that are complete before the last stage, packed.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import pyarrow as pa
 
 from watersmeet.plan.layout import StoreLayout
 
-STAGE, STREAM, HASH, TIME, REPORT = "_stage", "_stream", "_hash", "_time", "_report"
+STAGE, STREAM, HASH, TIME, REPORT, RESULTS = "_stage", "_stream", "_hash", "_time", "_report", "_results"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class Frame:
             fields.append(pa.field(TIME, self.time_type))
         fields += [pa.field(pool_name(i), t) for i, t in enumerate(self.pool)]
         if self.reports:
-            fields.append(pa.field(REPORT, pa.string()))
+            fields += [pa.field(REPORT, pa.string()), pa.field(RESULTS, pa.binary())]
         return pa.schema(fields)
 
 

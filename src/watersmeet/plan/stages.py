@@ -2,22 +2,23 @@
 
 A node is keyed by the key classes that all its inputs have a column of. A child with the same key as its parent runs
 in the same stage, on the same slot, without an exchange; a child with another key makes a stage of its own, whose
-results are sent on within the same micro-batch. A node whose inputs share no class runs on one slot, under a constant
-key.
+results are sent on within the same micro-batch. A node whose inputs share no class, but some of which do, is probed hop
+by hop in several stages (`plan/hops.py`); one that no key covers at all runs on one slot, under a constant key.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import pyarrow as pa
 
 from watersmeet.errors import OptionError
 from watersmeet.plan.frame import Frame, frame_of
+from watersmeet.plan.hops import HopStage, first_user, hop_stages, is_mixed
 from watersmeet.plan.layout import Field, StoreLayout, field_type, lay_out
-from watersmeet.plan.tree import Join, Leaf, Tree, nodes_of, streams_of, tree_text
-from watersmeet.query.expressions import Expression, columns_of
+from watersmeet.plan.nodes import NodePlan, label_of, node_key, plan_node
+from watersmeet.plan.tree import Join, Leaf, Tree, nodes_of, streams_of
 from watersmeet.query.logical import JoinQuery, internal_name
 
 CONSTANT_KEY = pa.int8()
@@ -25,59 +26,73 @@ CONSTANT_KEY = pa.int8()
 
 
 @dataclass(frozen=True, slots=True)
-class Residual:
-    """A predicate beyond the key, and the inputs that must be bound before it can be applied."""
+class Place:
+    """An input of a stage."""
 
-    predicate: Expression
-    inputs: frozenset[int]
-
-
-@dataclass(frozen=True, slots=True)
-class ClassEquality:
-    """Two inputs of a node must agree on a key class that is not part of its key."""
-
-    key_class: int
-    left: int
-    right: int
+    stage: int
+    input: int
 
 
 @dataclass(frozen=True, slots=True)
-class NodePlan:
-    """One join node: its inputs, in which order each probes the others, and what is checked and handed on."""
+class Index:
+    """A store of a mixed node under the key of a stage that probes it."""
 
-    tree: Join
-    inputs: tuple[StoreLayout, ...]
-    children: tuple[int | None, ...]
-    """Per input: the node of the same shape whose results it takes; None for an input of the stage."""
-    stage_inputs: tuple[int | None, ...]
-    """Per input: the input of the stage that it is; None for results of another node of the shape."""
-    first_store: int
-    probe_orders: tuple[tuple[int, ...], ...]
-    residuals: tuple[Residual, ...]
-    equalities: tuple[ClassEquality, ...]
-    windowed: bool
-    names: tuple[str, ...]
-    """The names of the query's streams, by ordinal."""
+    layout: StoreLayout
+    arrivals: int | None
+    """The input of the stage whose rows are new to it; None where no probe of the stage may see them."""
+    kept_in: tuple[int, int]
+    """The stage that keeps it, and its number among the stores of that stage."""
 
-    def input_of(self, stream: str) -> int:
-        ordinal = self.names.index(stream)
-        return next(i for i, layout in enumerate(self.inputs) if ordinal in streams_of(layout.tree))
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """An index of the stage, and whether the rows that are new to it are probed too."""
+
+    index: int
+    with_arrivals: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HopPlan:
+    """Rows of one input of a stage probe some of its indexes; `node` has them as its first input, and these as the
+    others."""
+
+    node: NodePlan
+    rows: int
+    targets: tuple[Target, ...]
+    feeds: tuple[Place, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class StagePlan:
-    """Nodes that share a key, children first, and where the results of the last one go."""
+    """Nodes that share a key, children first, and where the results of the last one go; or hops of a mixed node."""
 
     key: tuple[int, ...]
     key_types: tuple[pa.DataType, ...]
     inputs: tuple[StoreLayout, ...]
     shapes: tuple[tuple[NodePlan, ...], ...]
     """The nodes by slot: slot s runs shape s modulo their number."""
-    feeds: tuple[int, int] | None
-    """The stage and the input of it that the results are; None for the results of the query."""
+    feeds: tuple[Place, ...]
+    """Where the results are sent; nowhere if they are those of the query."""
+    node: Join
+    """The topmost node of the stage, or the node that it has hops of."""
+    hops: tuple[HopPlan, ...] = ()
+    indexes: tuple[Index, ...] = ()
 
     def shape(self, slot: int) -> tuple[NodePlan, ...]:
         return self.shapes[slot % len(self.shapes)]
+
+    def stores(self, number: int, slot: int) -> list[StoreLayout]:
+        """The stores that a slot keeps in this stage, whose number in the plan is given."""
+        if self.hops:
+            return [index.layout for index in self.indexes if index.kept_in[0] == number]
+        return [layout for node in self.shape(slot) for layout in node.inputs]
+
+    @property
+    def sends_to(self) -> frozenset[int]:
+        """The stages that take rows from this one."""
+        feeds = [*self.feeds, *(place for hop in self.hops for place in hop.feeds)]
+        return frozenset(place.stage for place in feeds)
 
     @property
     def on_one_slot(self) -> bool:
@@ -97,6 +112,7 @@ class OutputColumn:
 class JoinPlan:
     """All that slots must know to run the join; it holds no state and no decision that may change the results."""
 
+    trees: tuple[Join, ...]
     stages: tuple[StagePlan, ...]
     frame: Frame
     output: tuple[OutputColumn, ...]
@@ -108,16 +124,13 @@ class JoinPlan:
     def windowed(self) -> bool:
         return self.frame.time_type is not None
 
-    def entry(self, stream: int) -> tuple[int, int]:
-        """The stage that a stream's rows go to, and which input of it they are."""
-        leaf = Leaf(stream)
-        found = (
-            (number, ordinal)
-            for number, stage in enumerate(self.stages)
-            for ordinal, layout in enumerate(stage.inputs)
-            if layout.tree == leaf
-        )
-        return next(found)
+    def places(self, stream: int) -> list[Place]:
+        """The inputs that a stream's rows are sent to; the first is where they are counted."""
+        return _places([stage.inputs for stage in self.stages], Leaf(stream))
+
+    def heir(self, stage: int) -> int:
+        """The stage that passes on what a stage has to tell the driver."""
+        return min(self.stages[stage].sends_to, default=len(self.stages) - 1)
 
     @property
     def output_schema(self) -> pa.Schema:
@@ -132,7 +145,16 @@ def plan_join(query: JoinQuery, trees: tuple[Join, ...], partitions: int) -> Joi
         if _exchanges(other) != _exchanges(first):
             raise _different_stages(query, trees)
     stages = tuple(
-        StagePlan(s.key, s.key_types, s.inputs, tuple(draft[i].nodes for draft in drafts), s.feeds)
+        StagePlan(
+            s.key,
+            s.key_types,
+            s.inputs,
+            tuple(draft[i].shapes[0] for draft in drafts),
+            s.feeds,
+            s.node,
+            s.hops,
+            s.indexes,
+        )
         for i, s in enumerate(first)
     )
     time_type = None
@@ -140,9 +162,11 @@ def plan_join(query: JoinQuery, trees: tuple[Join, ...], partitions: int) -> Joi
         stream = query.streams[0]
         time_type = stream.schema.field(stream.event_time).type
     refs = dict.fromkeys(ref for item in query.select for ref in item.refs)
+    frame = frame_of([(stage.key_types, stage.inputs) for stage in stages], time_type)
     return JoinPlan(
+        trees=trees,
         stages=stages,
-        frame=frame_of([(stage.key_types, stage.inputs) for stage in stages], time_type),
+        frame=frame,
         output=tuple(OutputColumn(internal_name(ref), ref, field_type(query, ref)) for ref in refs),
         partitions=partitions,
         delays_us=tuple(stream.delay_us for stream in query.streams),
@@ -150,86 +174,151 @@ def plan_join(query: JoinQuery, trees: tuple[Join, ...], partitions: int) -> Joi
     )
 
 
-def node_key(query: JoinQuery, node: Join) -> tuple[int, ...]:
-    """The key classes that all inputs of a node have a column of."""
-    inputs = [streams_of(child) for child in node.inputs]
-    return tuple(i for i, c in enumerate(query.classes) if all(c.streams & streams for streams in inputs))
-
-
 @dataclass(frozen=True, slots=True)
-class _Stage:
+class _Sketch:
+    """A stage before it is known where the other stages stand."""
+
+    root: Join
     key: tuple[int, ...]
-    key_types: tuple[pa.DataType, ...]
-    inputs: tuple[StoreLayout, ...]
-    nodes: tuple[NodePlan, ...]
-    feeds: tuple[int, int] | None
+    inputs: tuple[Tree, ...]
+    hops: HopStage | None = None
 
 
-def _draft(query: JoinQuery, tree: Join) -> list[_Stage]:
+def _draft(query: JoinQuery, tree: Join) -> list[StagePlan]:
     """The stages of one tree, in the order they run."""
     roots = _stage_roots(query, tree)
-    position = {root: i for i, root in enumerate(roots)}
-    trees = {root: sorted(_stage_inputs(query, root, position), key=lambda t: sorted(streams_of(t))) for root in roots}
-    feeds = {
-        source: (position[root], inputs.index(source))
-        for root, inputs in trees.items()
-        for source in inputs
-        if isinstance(source, Join)
-    }
+    sketches = [sketch for root in roots for sketch in _sketches(query, root, roots)]
+    inputs = [tuple(lay_out(query, t, s.key, label_of(query, t)) for t in s.inputs) for s in sketches]
     stages = []
-    for root in roots:
-        key = node_key(query, root)
-        types = tuple(query.classes[i].type for i in key) or (CONSTANT_KEY,)
-        layouts = {source: lay_out(query, source, key, _label(query, source)) for source in trees[root]}
-        nodes = _nodes(query, root, key, trees[root])
-        stages.append(_Stage(key, types, tuple(layouts[t] for t in trees[root]), nodes, feeds.get(root)))
+    for number, sketch in enumerate(sketches):
+        types = tuple(query.classes[i].type for i in sketch.key) or (CONSTANT_KEY,)
+        feeds = tuple(_places(inputs, sketch.root))
+        if sketch.hops is None:
+            nodes = _nodes(query, sketch.root, sketch.key, sketch.inputs)
+            stages.append(StagePlan(sketch.key, types, inputs[number], (nodes,), feeds, sketch.root))
+        else:
+            first = next(i for i, other in enumerate(sketches) if other.root == sketch.root)
+            hops, indexes = _hops(query, sketches, first, number, inputs)
+            stages.append(StagePlan(sketch.key, types, inputs[number], ((),), (), sketch.root, hops, indexes))
     return stages
 
 
-def _exchanges(stages: list[_Stage]) -> list[object]:
+def _sketches(query: JoinQuery, root: Join, roots: Sequence[Join]) -> list[_Sketch]:
+    if not is_mixed(query, root):
+        return [_Sketch(root, node_key(query, root), _in_order(_stage_inputs(root, roots)))]
+    stages = hop_stages(query, root)
+    sketches = []
+    for number, stage in enumerate(stages):
+        trees = [step.rows for step in stage.steps]
+        for step in stage.steps:
+            for j in step.targets:
+                if j < step.origin or first_user(stages, stage.key, j) == number:
+                    trees.append(root.inputs[j])
+        sketches.append(_Sketch(root, stage.key, _in_order(list(dict.fromkeys(trees))), stage))
+    return sketches
+
+
+def _in_order(trees: Sequence[Tree]) -> tuple[Tree, ...]:
+    return tuple(sorted(trees, key=lambda tree: sorted(streams_of(tree))))
+
+
+def _places(inputs: Sequence[Sequence[StoreLayout]], tree: Tree) -> list[Place]:
+    """The inputs of stages that take the rows of a tree."""
+    return [
+        Place(stage, number)
+        for stage, layouts in enumerate(inputs)
+        for number, layout in enumerate(layouts)
+        if layout.tree == tree
+    ]
+
+
+def _hops(
+    query: JoinQuery, sketches: Sequence[_Sketch], first: int, number: int, inputs: Sequence[Sequence[StoreLayout]]
+) -> tuple[tuple[HopPlan, ...], tuple[Index, ...]]:
+    """The hops of one stage of a mixed node, whose stages begin with number `first`, and the indexes they probe."""
+    sketch = sketches[number]
+    node, here = sketch.root, sketch.hops
+    assert here is not None
+    stages = [other.hops for other in sketches if other.root == node and other.hops is not None]
+    probed = list(dict.fromkeys(j for step in here.steps for j in step.targets))
+    indexes = []
+    for j in probed:
+        keeper = first_user(stages, here.key, j)
+        kept = dict.fromkeys(
+            t for s in stages[keeper].steps for t in s.targets if first_user(stages, here.key, t) == keeper
+        )
+        arrivals = [place.input for place in _places(inputs, node.inputs[j]) if place.stage == number]
+        layout = lay_out(query, node.inputs[j], here.key, label_of(query, node.inputs[j]))
+        indexes.append(Index(layout, arrivals[0] if arrivals else None, (first + keeper, list(kept).index(j))))
+    hops = []
+    for step in here.steps:
+        tree = step.joined(node)
+        count = len(tree.inputs)
+        plan = plan_node(query, tree, here.key, children=[None] * count, stage_inputs=[None] * count, first_store=0)
+        hops.append(
+            HopPlan(
+                plan,
+                sketch.inputs.index(step.rows),
+                tuple(Target(probed.index(j), with_arrivals=j < step.origin) for j in step.targets),
+                tuple(_places(inputs, node if step.last else tree)),
+            )
+        )
+    return tuple(hops), tuple(indexes)
+
+
+def _exchanges(stages: list[StagePlan]) -> list[object]:
     """What all slots must agree on: which fields go where under which key, and not how a stage is shaped inside."""
-    return [(s.key, s.feeds, [(streams_of(layout.tree), layout.sources) for layout in s.inputs]) for s in stages]
+    return [
+        (
+            s.key,
+            s.feeds,
+            [(hop.rows, hop.targets, hop.feeds) for hop in s.hops],
+            [(streams_of(layout.tree), layout.sources) for layout in s.inputs],
+        )
+        for s in stages
+    ]
 
 
 def _stage_roots(query: JoinQuery, tree: Join) -> list[Join]:
-    """The topmost node of every stage, inner stages first."""
+    """The topmost node of every stage, inner stages first; a mixed node has stages of its own."""
     parents = {child: node for node in nodes_of(tree) for child in node.inputs if isinstance(child, Join)}
-    return [n for n in nodes_of(tree) if n not in parents or node_key(query, parents[n]) != node_key(query, n)]
+    return [
+        n
+        for n in nodes_of(tree)
+        if n not in parents
+        or is_mixed(query, n)
+        or is_mixed(query, parents[n])
+        or node_key(query, parents[n]) != node_key(query, n)
+    ]
 
 
-def _stage_inputs(query: JoinQuery, root: Join, roots: dict[Join, int]) -> list[Tree]:
+def _stage_inputs(root: Join, roots: Sequence[Join]) -> list[Tree]:
     found: list[Tree] = []
     for child in root.inputs:
         if isinstance(child, Leaf) or child in roots:
             found.append(child)
         else:
-            found += _stage_inputs(query, child, roots)
+            found += _stage_inputs(child, roots)
     return found
 
 
-def _nodes(query: JoinQuery, root: Join, key: tuple[int, ...], inputs: list[Tree]) -> tuple[NodePlan, ...]:
+def _nodes(query: JoinQuery, root: Join, key: tuple[int, ...], inputs: tuple[Tree, ...]) -> tuple[NodePlan, ...]:
     members = [node for node in nodes_of(root) if not any(_is_inside(node, i) for i in inputs if isinstance(i, Join))]
     index = {node: i for i, node in enumerate(members)}
     plans: list[NodePlan] = []
     store = 0
     for node in members:
-        layouts = tuple(lay_out(query, child, key, _label(query, child)) for child in node.inputs)
-        everyone = range(len(layouts))
         plans.append(
-            NodePlan(
-                tree=node,
-                inputs=layouts,
-                children=tuple(index.get(child) if isinstance(child, Join) else None for child in node.inputs),
-                stage_inputs=tuple(inputs.index(child) if child in inputs else None for child in node.inputs),
+            plan_node(
+                query,
+                node,
+                key,
+                children=[index.get(child) if isinstance(child, Join) else None for child in node.inputs],
+                stage_inputs=[inputs.index(child) if child in inputs else None for child in node.inputs],
                 first_store=store,
-                probe_orders=tuple(tuple(j for j in everyone if j != i) for i in everyone),
-                residuals=_residuals(query, node),
-                equalities=_equalities(query, node, key),
-                windowed=query.windowed,
-                names=tuple(stream.name for stream in query.streams),
             )
         )
-        store += len(layouts)
+        store += len(node.inputs)
     return tuple(plans)
 
 
@@ -237,34 +326,8 @@ def _is_inside(node: Join, tree: Join) -> bool:
     return node in nodes_of(tree)
 
 
-def _residuals(query: JoinQuery, node: Join) -> tuple[Residual, ...]:
-    """The residual predicates that this node is the first to bind."""
-    ordinal = {stream.name: i for i, stream in enumerate(query.streams)}
-    inputs = [streams_of(child) for child in node.inputs]
-    found = []
-    for predicate in query.residuals:
-        streams = {ordinal[column.stream] for column in columns_of(predicate)}
-        if streams <= streams_of(node) and not any(streams <= inside for inside in inputs):
-            found.append(Residual(predicate, frozenset(i for i, inside in enumerate(inputs) if streams & inside)))
-    return tuple(found)
-
-
-def _equalities(query: JoinQuery, node: Join, key: tuple[int, ...]) -> tuple[ClassEquality, ...]:
-    found = []
-    for number, key_class in enumerate(query.classes):
-        if number in key:
-            continue
-        having = [i for i, child in enumerate(node.inputs) if key_class.streams & streams_of(child)]
-        found += [ClassEquality(number, left, right) for left, right in pairwise(having)]
-    return tuple(found)
-
-
-def _label(query: JoinQuery, tree: Tree) -> str:
-    return tree_text(tree, [stream.name for stream in query.streams])
-
-
 def _different_stages(query: JoinQuery, trees: tuple[Join, ...]) -> OptionError:
-    texts = " | ".join(_label(query, tree) for tree in trees)
+    texts = " | ".join(label_of(query, tree) for tree in trees)
     return OptionError(
         f"option plan '{texts}' gives slots different exchanges",
         hint="plans of different slots may differ only within one key class",

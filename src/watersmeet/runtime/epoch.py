@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from watersmeet.engine.fold import SlotReport, SlotTask
 from watersmeet.errors import CheckpointError
 from watersmeet.plan.partitioning import group_ranges
-from watersmeet.plan.stages import JoinPlan
+from watersmeet.plan.stages import Index, JoinPlan
 from watersmeet.state.manifest import ExtentRef, Manifest, reassign
 
 GAUGES = ("memory_bytes", "state_bytes", "state_rows")
@@ -37,7 +37,7 @@ def resumed(plan: JoinPlan, manifest: Manifest, slots: int) -> Manifest:
     return reassign(manifest, slots)
 
 
-def slot_tasks(manifest: Manifest, stage: int) -> list[SlotTask]:
+def slot_tasks(plan: JoinPlan, manifest: Manifest, stage: int) -> list[SlotTask]:
     """The tasks of one stage of the epoch after `manifest`, one per slot; the attempt fills in its own name."""
     tasks = []
     for slot, extents in enumerate(manifest.extents[stage]):
@@ -53,9 +53,15 @@ def slot_tasks(manifest: Manifest, stage: int) -> list[SlotTask]:
                 segments=manifest.segments,
                 group_low=ranges[0][0] if ranges else 0,
                 group_high=ranges[-1][1] if ranges else 0,
+                reads=tuple(_kept_elsewhere(manifest, index, stage, slot) for index in plan.stages[stage].indexes),
             )
         )
     return tasks
+
+
+def _kept_elsewhere(manifest: Manifest, index: Index, stage: int, slot: int) -> tuple[ExtentRef, ...]:
+    keeper, store = index.kept_in
+    return () if keeper == stage else tuple(e for e in manifest.extents[keeper][slot] if e.store == store)
 
 
 def named(task: SlotTask, attempt: str) -> SlotTask:

@@ -17,13 +17,14 @@ import pyarrow.compute as pc
 
 from watersmeet.engine.fold import SlotReport
 from watersmeet.engine.inbox import chunks, normalise_key
+from watersmeet.engine.outbox import Emitted
 from watersmeet.engine.step import step
 from watersmeet.errors import QueryError
 from watersmeet.plan.default_tree import default_tree
 from watersmeet.plan.frame import HASH, STAGE, STREAM, TIME, pool_name
 from watersmeet.plan.layout import Field, KeyValue
 from watersmeet.plan.partitioning import DEFAULT_PARTITIONS, group_of
-from watersmeet.plan.stages import plan_join
+from watersmeet.plan.stages import Place, plan_join
 from watersmeet.plan.tree import Join
 from watersmeet.query.expressions import Column
 from watersmeet.query.logical import JoinQuery, internal_name
@@ -89,7 +90,8 @@ class InProcessQuery:
         inboxes: list[list[pa.RecordBatch]] = [[] for _ in self.plan.stages]
         for i, stream in enumerate(self.query.streams):
             if stream.name in batch:
-                inboxes[self.plan.entry(i)[0]].append(self.frame(i, batch[stream.name]))
+                for place in self.plan.places(i):
+                    inboxes[place.stage].append(self.frame(i, place, batch[stream.name]))
         intake = Intake(
             tuple(batch[s.name].num_rows if s.name in batch else 0 for s in self.query.streams),
             tuple(self._latest(s.event_time, batch.get(s.name)) for s in self.query.streams),
@@ -97,16 +99,17 @@ class InProcessQuery:
         attempt = uuid.uuid4().hex[:8]  # a name no attempt before a restart has used
         outputs: list[pa.RecordBatch] = []
         reports: list[SlotReport] = []
-        for number, stage in enumerate(self.plan.stages):
-            emitted: list[pa.RecordBatch] = []
-            for task in slot_tasks(self.manifest, number):
+        for number in range(len(self.plan.stages)):
+            for task in slot_tasks(self.plan, self.manifest, number):
                 share = [self._share(frame, task.slot) for frame in inboxes[number]]
+                emitted: list[Emitted] = []
                 running = step(self.plan, named(task, attempt), share, self._tiers(), self.cut)
                 reports.append(drain(running, emitted))
-            if stage.feeds is None:
-                outputs = emitted
-            else:
-                inboxes[stage.feeds[0]] += [self._hashed(frame, stage.feeds[0]) for frame in emitted]
+                for one in emitted:
+                    if one.stage is None:
+                        outputs.append(one.rows)
+                    else:
+                        inboxes[one.stage].append(self._hashed(one.rows, one.stage))
         after = commit(
             self.plan, self.manifest, reports, intake, batch=None, now_ms=now_ms, idle_timeout_ms=idle_timeout_ms
         )
@@ -123,10 +126,10 @@ class InProcessQuery:
                 remove(self.folder / "segments" / name)
         self.manifest = after
 
-    def frame(self, ordinal: int, table: pa.Table) -> pa.RecordBatch:
-        """The rows of one stream in the frame that the plan prescribes."""
+    def frame(self, ordinal: int, place: Place, table: pa.Table) -> pa.RecordBatch:
+        """The rows of one stream in the frame that the plan prescribes for an input of a stage."""
         stream, frame = self.query.streams[ordinal], self.plan.frame
-        stage, number = self.plan.entry(ordinal)
+        stage, number = place.stage, place.input
         table = table.select(stream.schema.names).cast(stream.schema).combine_chunks()
         columns: dict[str, pa.Array] = {
             STAGE: pa.array(np.full(table.num_rows, stage, dtype=np.int8)),
@@ -141,8 +144,8 @@ class InProcessQuery:
         if not key:
             columns[pool_name(places[0])] = pa.array(np.zeros(table.num_rows, dtype=np.int8))
             places = places[1:]
-        for place, field in zip(places, [*key, *payload], strict=True):
-            columns[pool_name(place)] = self._values(ordinal, table, field)
+        for column, field in zip(places, [*key, *payload], strict=True):
+            columns[pool_name(column)] = self._values(ordinal, table, field)
         arrays = [columns.get(f.name, pa.nulls(table.num_rows, f.type)) for f in frame.schema]
         return self._hashed(pa.RecordBatch.from_arrays(arrays, schema=frame.schema), stage)
 
@@ -176,7 +179,7 @@ class InProcessQuery:
         return None if latest is None else int(latest)
 
 
-def drain(running: Generator[pa.RecordBatch, None, SlotReport], into: list[pa.RecordBatch]) -> SlotReport:
+def drain(running: Generator[Emitted, None, SlotReport], into: list[Emitted]) -> SlotReport:
     """Run a step to its end; what it yields is appended, its report returned."""
     while True:
         try:

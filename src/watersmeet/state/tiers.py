@@ -89,6 +89,16 @@ class Tiers:
                 return runs
         return read_segment(self._verified_durable(ref))
 
+    def peek(self, ref: SegmentRef) -> list[tuple[int, Run]]:
+        """A segment that another stage keeps, wherever it lies; it is neither fetched nor counted here."""
+        if self.memory is not None and (path := self.memory / ref.name).exists():
+            try:
+                return read_segment(path)
+            except CorruptSegmentError:
+                if path.exists():
+                    raise  # otherwise its keeper has evicted it meanwhile
+        return read_segment(self._verified_durable(ref))
+
     def write(self, name: str, runs: Sequence[tuple[int, Run]]) -> SegmentRef:
         """Write a segment durably and, budget permitting, into memory."""
         path = self.durable / name

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.scenarios import UTC, table_of
 from watersmeet.engine.inbox import chunks, deltas_of, normalise_key
+from watersmeet.plan.stages import Place
 from watersmeet.query.logical import Stream, build_query
 from watersmeet.runtime.inprocess import InProcessQuery
 
@@ -29,7 +30,7 @@ def engine(tmp_path, within: str | None = "10 microseconds") -> InProcessQuery:
 
 def deltas(runner: InProcessQuery, rows: list[tuple], watermark: int | None = None):
     dropped: Counter = Counter()
-    frame = pa.Table.from_batches([runner.frame(0, table_of(SCHEMA, rows))])
+    frame = pa.Table.from_batches([runner.frame(0, Place(0, 0), table_of(SCHEMA, rows))])
     return deltas_of(frame, runner.plan, 0, watermark, dropped), dict(dropped)
 
 

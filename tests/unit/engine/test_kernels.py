@@ -114,13 +114,17 @@ def test_a_probe_in_small_chunks_finds_the_same(tmp_path_factory, within, three,
     )
     engine = InProcessQuery(query, tmp_path_factory.getbasetemp() / "unused")
     batch = {name: table_of(SCHEMA, rows) for name, rows in zip("abc", three, strict=True)}
-    frames = pa.Table.from_batches([engine.frame(i, batch[name]) for i, name in enumerate("abc")])
+    frames = pa.Table.from_batches(
+        [engine.frame(i, engine.plan.places(i)[0], batch[name]) for i, name in enumerate("abc")]
+    )
     deltas = deltas_of(frames, engine.plan, 0, None, {})
     (node,) = engine.plan.stages[0].shape(0)
     for origin in range(3):
         pieces = [p for run in deltas[origin] for p in probe(node, origin, run, deltas, rows_max)]
         assert all(0 < piece.rows <= rows_max for piece in pieces)
         found = canonical(
-            pa.Table.from_batches([emit(engine.plan, 0, p) for p in pieces], schema=engine.plan.output_schema)
+            pa.Table.from_batches(
+                [one.rows for p in pieces for one in emit(engine.plan, (), p)], schema=engine.plan.output_schema
+            )
         )
         assert found == nested_loop_join(query, [batch]).results

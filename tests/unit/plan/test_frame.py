@@ -4,7 +4,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watersmeet.plan.frame import HASH, REPORT, STAGE, STREAM, TIME, frame_of, pool_name
+from watersmeet.plan.frame import HASH, REPORT, RESULTS, STAGE, STREAM, TIME, frame_of, pool_name
 from watersmeet.plan.layout import StoreLayout
 from watersmeet.plan.tree import Leaf
 
@@ -53,4 +53,4 @@ def test_a_query_without_windows_carries_no_time():
 def test_only_where_rows_pass_several_stages_reports_travel_with_them():
     stage = ((pa.int32(),), [store(), store()])
     assert REPORT not in frame_of([stage], None).schema.names
-    assert frame_of([stage, stage], None).schema.names[-1] == REPORT
+    assert frame_of([stage, stage], None).schema.names[-2:] == [REPORT, RESULTS]

@@ -5,7 +5,8 @@ import pytest
 
 from watersmeet.errors import OptionError
 from watersmeet.plan.layout import field_name
-from watersmeet.plan.stages import CONSTANT_KEY, ClassEquality, JoinPlan, StagePlan, node_key, plan_join
+from watersmeet.plan.nodes import NodePlan, node_key
+from watersmeet.plan.stages import CONSTANT_KEY, JoinPlan, Place, StagePlan, plan_join
 from watersmeet.plan.tree import parse_tree
 from watersmeet.query.logical import JoinQuery, Stream, build_query
 
@@ -54,7 +55,7 @@ def test_classes_are_numbered_as_the_tests_below_say():
 def test_a_hybrid_has_a_stage_per_key():
     stages = plan("(((A B C) D) E)").stages
     assert [stage.key for stage in stages] == [(ABC,), (WITH_D,), (WITH_E,)]
-    assert [stage.feeds for stage in stages] == [(1, 0), (2, 0), None]
+    assert [stage.feeds for stage in stages] == [(Place(1, 0),), (Place(2, 0),), ()]
     assert [[layout.label for layout in stage.inputs] for stage in stages] == [
         ["A", "B", "C"],
         ["(A B C)", "D"],
@@ -70,7 +71,7 @@ def test_a_hybrid_has_a_stage_per_key():
 def test_a_bjtree_fuses_the_nodes_of_one_key():
     stages = plan("((((A B) C) D) E)").stages
     assert [stage.key for stage in stages] == [(ABC,), (WITH_D,), (WITH_E,)]
-    assert [stage.feeds for stage in stages] == [(1, 0), (2, 0), None]
+    assert [stage.feeds for stage in stages] == [(Place(1, 0),), (Place(2, 0),), ()]
     assert outline(stages[0]) == [{"A": ["A.v"], "B": []}, {"(A B)": ["A.v"], "C": ["C.ts", "#1"]}]
     below, top = stages[0].shape(0)
     assert (below.children, below.stage_inputs, below.first_store) == ((None, None), (0, 1), 0)
@@ -101,30 +102,77 @@ def test_other_exchanges_for_other_slots_are_refused(texts):
     )
 
 
-def test_a_node_without_a_common_class_runs_on_one_slot_and_compares_the_classes():
-    (stage,) = plan("(A B C D E)").stages
+def test_what_no_key_covers_runs_on_one_slot():
+    schema = pa.schema([("x", pa.int64()), ("y", pa.int64())])
+    streams = [Stream(name, schema) for name in "abc"]
+    where = ["a.x < b.x AND b.y < c.y"]
+    (stage,) = plan_join(
+        build_query(streams, where=where, within=None, windows={}, select=["a.x"]), (parse_tree("(a b c)", "abc"),), 8
+    ).stages
     assert (stage.key, stage.key_types, stage.on_one_slot) == ((), (CONSTANT_KEY,), True)
     (node,) = stage.shape(0)
-    assert node.equalities == (
-        ClassEquality(WITH_E, 3, 4),
-        ClassEquality(WITH_D, 2, 3),
-        ClassEquality(ABC, 0, 1),
-        ClassEquality(ABC, 1, 2),
-    )
+    assert [residual.inputs for residual in node.residuals] == [{0, 1}, {1, 2}]
+
+
+def test_a_node_without_a_common_class_is_probed_hop_by_hop():
+    made = plan("(A B C D E)")
+    assert [stage.key for stage in made.stages] == [(ABC,), (WITH_D,), (WITH_E,), (WITH_D,), (ABC,)]
+    probed = [[[layout.label for layout in hop.node.inputs] for hop in stage.hops] for stage in made.stages]
+    assert probed == [
+        [["A", "B", "C"], ["B", "A", "C"], ["C", "A", "B"]],
+        [["(A B C)", "D"], ["(B A C)", "D"], ["(C A B)", "D"], ["D", "C"]],
+        [["((A B C) D)", "E"], ["((B A C) D)", "E"], ["((C A B) D)", "E"], ["(D C)", "E"], ["E", "D"]],
+        [["(E D)", "C"]],
+        [["((D C) E)", "A", "B"], ["((E D) C)", "A", "B"]],
+    ]
+
+
+def test_each_input_sees_what_is_new_to_the_inputs_before_it_and_no_other():
+    names = "ABCDE"
+    for stage in plan("(A B C D E)").stages:
+        for hop in stage.hops:
+            origin = names.index(next(c for c in hop.node.inputs[0].label if c in names))
+            for target in hop.targets:
+                index = stage.indexes[target.index]
+                assert target.with_arrivals == (names.index(index.layout.label) < origin)
+                assert index.arrivals is not None or not target.with_arrivals
+
+
+def test_an_index_is_kept_by_one_stage_and_gets_all_rows_there():
+    made = plan("(A B C D E)")
+    kept = [
+        (number, made.stages[number].key, index.layout.label)
+        for number, stage in enumerate(made.stages)
+        for index in stage.indexes
+        if index.kept_in[0] == number
+    ]
+    assert kept == [(0, (ABC,), "B"), (0, (ABC,), "C"), (0, (ABC,), "A"), (1, (WITH_D,), "D"), (1, (WITH_D,), "C"),
+                    (2, (WITH_E,), "E"), (2, (WITH_E,), "D")]  # fmt: skip
+    for number, _, label in kept:
+        assert label in [layout.label for layout in made.stages[number].inputs]
+        assert [i.layout.label for i in made.stages[number].indexes if i.arrivals is None] == []
 
 
 def test_a_bushy_tree_feeds_one_stage_from_two():
     stages = plan("((A B C) (D E))").stages
     assert [stage.key for stage in stages] == [(ABC,), (WITH_E,), (WITH_D,)]
-    assert [stage.feeds for stage in stages] == [(2, 0), (2, 1), None]
+    assert [stage.feeds for stage in stages] == [(Place(2, 0),), (Place(2, 1),), ()]
 
 
-@pytest.mark.parametrize(
-    "text", ["(((A B C) D) E)", "((((A B) C) D) E)", "(A B C D E)", "((A B C) (D E))", "(E (D (C A B)))"]
-)
+@pytest.mark.parametrize("text", ["(((A B C) D) E)", "((((A B) C) D) E)", "((A B C) (D E))", "(E (D (C A B)))"])
 def test_every_class_and_predicate_is_checked_by_the_nodes_that_bind_it(text):
     query = five(where=("A.v < E.v", "A.v + B.v < C.v", "C.v < D.v"))
-    nodes = [node for stage in plan(text, query=query).stages for node in stage.shape(0)]
+    check_predicates(query, [node for stage in plan(text, query=query).stages for node in stage.shape(0)])
+
+
+@pytest.mark.parametrize("origin", FIVE)
+def test_every_class_and_predicate_is_checked_on_the_path_of_every_input(origin):
+    query = five(where=("A.v < E.v", "A.v + B.v < C.v", "C.v < D.v"))
+    hops = [hop for stage in plan("(A B C D E)", query=query).stages for hop in stage.hops]
+    check_predicates(query, [hop.node for hop in hops if hop.node.inputs[0].label.strip("(")[0] == origin])
+
+
+def check_predicates(query: JoinQuery, nodes: list[NodePlan]) -> None:
     assert sorted(str(r.predicate) for n in nodes for r in n.residuals) == sorted(map(str, query.residuals))
     for number, key_class in enumerate(query.classes):
         links = sum(len(n.inputs) - 1 for n in nodes if number in node_key(query, n.tree))
@@ -139,12 +187,12 @@ def test_a_predicate_waits_for_its_inputs():
 
 
 @pytest.mark.parametrize("text", ["(((A B C) D) E)", "(A B C D E)", "((E D) (C (B A)))"])
-def test_every_stream_enters_one_stage_as_itself(text):
+def test_every_stream_enters_stages_as_itself(text):
     made = plan(text)
-    assert len({made.entry(stream) for stream in range(5)}) == 5
+    assert len({place for stream in range(5) for place in made.places(stream)}) >= 5
     for stream in range(5):
-        stage, number = made.entry(stream)
-        assert made.stages[stage].inputs[number].label == FIVE[stream]
+        for place in made.places(stream):
+            assert made.stages[place.stage].inputs[place.input].label == FIVE[stream]
 
 
 def test_the_key_of_a_node_is_what_all_its_inputs_share():

@@ -4,13 +4,13 @@
                                                  ▲                  │            └─ results: part files, or persisted,
                                                  └── frames of the next stage        unpacked and sent to the sink
 
-Where the sink takes part files, the last stage writes its results itself (`part_files.py`) and yields reports only.
+Where the sink takes part files, tasks write their results themselves (`part_files.py`) and yield reports only.
 Otherwise it yields them packed as Arrow IPC bytes, a few large rows that cost nothing to keep. They are persisted, so
 that they can go to the sink *after* the epoch is committed without running twice; if an executor is lost in between,
 Spark computes the lost tasks again and they yield the same multiset.
 
-Known limitation: Spark pushes the choice of a stage's rows below its shuffle, so a batch is read once per stage that
-has streams of its own, and each reading shuffles the rows of that stage only.
+A batch is read and shuffled once; every stage takes its rows from that one exchange. Where a stage also gets rows from
+other stages, the union is shuffled again, because Spark cannot zip partitions that were placed by number.
 """
 
 from __future__ import annotations
@@ -28,20 +28,19 @@ import pyarrow.compute as pc
 from pyspark import StorageLevel, TaskContext
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Observation, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from watersmeet.engine.fold import SlotReport, SlotTask
 from watersmeet.engine.step import step
 from watersmeet.errors import QueryError
-from watersmeet.plan.frame import REPORT, STAGE
+from watersmeet.plan.frame import REPORT, RESULTS, STAGE
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.query.expressions import quote
 from watersmeet.query.logical import JoinQuery, SelectItem, internal_name
 from watersmeet.runtime.epoch import Intake, named, one_report_per_task, slot_tasks
 from watersmeet.runtime.spark.memory import remove_other_runs
 from watersmeet.runtime.spark.part_files import PartFolder, PartWriter, remove_parts
-from watersmeet.runtime.spark.source import hashed, intake_of, observe, spark_type, split
+from watersmeet.runtime.spark.source import hashed, intake_of, observe, of_stage, spark_type, split
 from watersmeet.state.manifest import ExtentRef, Manifest, SegmentRef
 from watersmeet.state.part_file import PartFile
 from watersmeet.state.tiers import Tiers
@@ -90,16 +89,21 @@ class EpochJob:
 
     def _joined(self, rows: DataFrame, before: Manifest, folders: Folders, parts: PartFolder | None) -> DataFrame:
         """All stages in their order; the packed results of the last."""
-        fed: dict[int, list[DataFrame]] = defaultdict(list)
-        for number, stage in enumerate(self.plan.stages):
-            inbox = rows if len(self.plan.stages) == 1 else rows.filter(F.col(STAGE) == number)
-            if fed[number]:
-                inbox = split(self.plan, reduce(DataFrame.union, fed[number], inbox), before.assignment, before.slots)
-            work = _slot_work(self.plan, slot_tasks(before, number), folders, parts)
-            if stage.feeds is None:
-                return inbox.mapInArrow(work, PACKED_DDL)
-            fed[stage.feeds[0]].append(hashed(self.plan, inbox.mapInArrow(work, frame_schema(self.plan))))
-        raise AssertionError("no stage yields the results")
+        plan, last = self.plan, len(self.plan.stages) - 1
+        sent: dict[int, list[DataFrame]] = defaultdict(list)
+        for number, stage in enumerate(plan.stages):
+            inbox = of_stage(rows, number) if last else rows
+            if sent[number]:
+                inbox = split(plan, reduce(DataFrame.union, sent[number], inbox), before.assignment, before.slots)
+            work = _slot_work(plan, slot_tasks(plan, before, number), folders, parts)
+            if number < last:
+                frames = hashed(plan, inbox.mapInArrow(work, frame_schema(plan)))
+                followers = stage.sends_to | {plan.heir(number)}
+                if len(followers) > 1:
+                    frames = split(plan, frames, before.assignment, before.slots)  # an exchange that they share
+                for follower in followers:
+                    sent[follower].append(of_stage(frames, follower) if len(followers) > 1 else frames)
+        return inbox.mapInArrow(work, PACKED_DDL)
 
     def reports(self) -> list[SlotReport]:
         """Run the job; one accepted report per stage and slot."""
@@ -172,26 +176,29 @@ def _slot_work(  # type: ignore[no-untyped-def]
         if folders.memory is not None and not folders.memory.exists():
             remove_other_runs(folders.memory)
         attempt = f"{context.taskAttemptId():x}{uuid.uuid4().hex[:8]}"
-        # Every input has one partition per slot; where a stage starts with a union, they follow each other.
         task = named(tasks[context.partitionId() % len(tasks)], attempt)
         budget = None if folders.budget_bytes is None else folders.budget_bytes // len(plan.stages)
-        feeds = plan.stages[task.stage].feeds
-        forwarded: list[str] = []
-        running = step(plan, task, _rows(plan, frames, forwarded), Tiers(folders.segments, folders.memory, budget))
-        writer = PartWriter(parts, task.slot) if parts is not None and feeds is None else None
+        told = _Told(plan, task.stage)
+        running = step(plan, task, told.without(frames), Tiers(folders.segments, folders.memory, budget))
+        writer = PartWriter(parts, task.slot) if parts is not None else None
         try:
             while True:
                 try:
-                    results = next(running)
+                    emitted = next(running)
                 except StopIteration as done:
-                    files = writer.close(plan.output_schema) if writer is not None else ()
-                    reports = [*forwarded, report_to_json(done.value, files)]
-                    yield _packed_reports(reports) if feeds is None else _framed_reports(plan, feeds[0], reports)
-                    return
-                if writer is not None:
-                    writer.write(results)
+                    leaves_schema = task.slot == 0 and task.stage == len(plan.stages) - 1
+                    files = writer.close(plan.output_schema if leaves_schema else None) if writer is not None else ()
+                    told.reports.append(report_to_json(done.value, files))
+                    break
+                if emitted.stage is not None:
+                    yield emitted.rows
+                elif writer is not None:
+                    writer.write(emitted.rows)
                 else:
-                    yield _packed_results(results) if feeds is None else results
+                    yield told.packed([None], [_packed(emitted.rows)])
+                yield from told.pass_on_results()
+            yield from told.pass_on_results()
+            yield told.packed(told.reports, [None] * len(told.reports))
         finally:
             if writer is not None:
                 writer.abandon()
@@ -199,35 +206,50 @@ def _slot_work(  # type: ignore[no-untyped-def]
     return work
 
 
-def _rows(plan: JoinPlan, frames: Iterable[pa.RecordBatch], reports: list[str]) -> Iterator[pa.RecordBatch]:
-    """The frames without the reports that travel with them; those are put aside."""
-    for frame in frames:
-        if plan.frame.reports and frame.column(REPORT).null_count < frame.num_rows:
-            known = pc.is_valid(frame.column(REPORT))
-            reports += frame.column(REPORT).filter(known).to_pylist()
-            frame = frame.filter(pc.invert(known))
-        if frame.num_rows:
-            yield frame
+class _Told:
+    """What travels to the driver along with the rows: reports, and results that are complete, packed."""
+
+    def __init__(self, plan: JoinPlan, stage: int) -> None:
+        self.plan, self.stage = plan, stage
+        self.reports: list[str | None] = []
+        self._results: list[bytes | None] = []
+
+    def without(self, frames: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The frames without what earlier stages have told; that is put aside."""
+        for frame in frames:
+            if self.plan.frame.reports:
+                is_row = pc.and_(pc.is_null(frame.column(REPORT)), pc.is_null(frame.column(RESULTS)))
+                if pc.sum(is_row).as_py() < frame.num_rows:
+                    self.reports += frame.column(REPORT).drop_null().to_pylist()
+                    self._results += frame.column(RESULTS).drop_null().to_pylist()
+                    frame = frame.filter(is_row)
+            if frame.num_rows:
+                yield frame
+
+    def pass_on_results(self) -> Iterator[pa.RecordBatch]:
+        results, self._results = self._results, []
+        if results:
+            yield self.packed([None] * len(results), results)
+
+    def packed(self, reports: Sequence[str | None], results: Sequence[bytes | None]) -> pa.RecordBatch:
+        """Rows for the driver: as the last stage yields them, or in frames for the stage that passes them on."""
+        columns = [pa.array(reports, pa.string()), pa.array(results, pa.binary())]
+        if self.stage == len(self.plan.stages) - 1:
+            return pa.RecordBatch.from_arrays(columns, schema=PACKED)
+        heir = pa.array([self.plan.heir(self.stage)] * len(reports), pa.int8())
+        values = {REPORT: columns[0], RESULTS: columns[1], STAGE: heir}
+        schema = self.plan.frame.schema
+        return pa.RecordBatch.from_arrays(
+            [values[f.name] if f.name in values else pa.nulls(len(reports), f.type) for f in schema], schema=schema
+        )
 
 
-def _framed_reports(plan: JoinPlan, stage: int, reports: list[str]) -> pa.RecordBatch:
-    values = {REPORT: pa.array(reports), STAGE: pa.array([stage] * len(reports), pa.int8())}
-    schema = plan.frame.schema
-    return pa.RecordBatch.from_arrays(
-        [values[f.name] if f.name in values else pa.nulls(len(reports), f.type) for f in schema], schema=schema
-    )
-
-
-def _packed_reports(reports: list[str]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array(reports), pa.nulls(len(reports), pa.binary())], schema=PACKED)
-
-
-def _packed_results(results: pa.RecordBatch) -> pa.RecordBatch:
+def _packed(results: pa.RecordBatch) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, results.schema) as writer:
         writer.write_batch(results)
-    packed = pa.array([sink.getvalue().to_pybytes()], pa.binary())
-    return pa.RecordBatch.from_arrays([pa.nulls(1, pa.string()), packed], schema=PACKED)
+    packed: bytes = sink.getvalue().to_pybytes()
+    return packed
 
 
 def _unpack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -40,7 +40,7 @@ class PartWriter:
     """The file of one attempt of one task; made when there is something to write."""
 
     def __init__(self, target: PartFolder, slot: int) -> None:
-        self._target, self._slot = target, slot
+        self._target = target
         self._writer: pq.ParquetWriter | None = None
         self._path = target.folder / f"part-{slot:05d}-{uuid.uuid4()}-c000.{target.compression}.parquet"
 
@@ -53,9 +53,9 @@ class PartWriter:
             self._writer = pq.ParquetWriter(self._path, schema_for_spark, compression=self._target.compression)
         self._writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
 
-    def close(self, empty: pa.Schema) -> tuple[PartFile, ...]:
-        """Make the file durable; slot 0 leaves one even without results, so that the folder always has a schema."""
-        if self._writer is None and self._slot == 0:
+    def close(self, empty: pa.Schema | None) -> tuple[PartFile, ...]:
+        """Make the file durable; with `empty`, leave one even without results, so that the folder has a schema."""
+        if self._writer is None and empty is not None:
             self.write(pa.RecordBatch.from_pylist([], schema=empty))
         if self._writer is None:
             return ()

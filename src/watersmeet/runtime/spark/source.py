@@ -16,9 +16,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import DataType
 
-from watersmeet.plan.frame import HASH, REPORT, STAGE, STREAM, TIME, pool_name
+from watersmeet.plan.frame import HASH, REPORT, RESULTS, STAGE, STREAM, TIME, pool_name
 from watersmeet.plan.layout import Field, KeyValue
-from watersmeet.plan.stages import JoinPlan
+from watersmeet.plan.stages import JoinPlan, Place
 from watersmeet.query.logical import JoinQuery
 from watersmeet.runtime.epoch import Intake
 
@@ -40,8 +40,8 @@ def observe(query: JoinQuery, plan: JoinPlan, batch: DataFrame, observation: Obs
     """
     metrics = []
     for ordinal in range(len(plan.names)):
-        stage, number = plan.entry(ordinal)
-        mine = f"{STAGE} = {stage} AND {STREAM} = {number}"
+        counted = plan.places(ordinal)[0]
+        mine = f"{STAGE} = {counted.stage} AND {STREAM} = {counted.input}"
         metrics.append(F.expr(f"count_if({mine}) AS rows{ordinal}"))
         if plan.windowed:
             metrics.append(F.expr(f"max(CASE WHEN {mine} THEN {_comparable(plan)} END) AS latest{ordinal}"))
@@ -63,6 +63,14 @@ def split(plan: JoinPlan, rows: DataFrame, assignment: Sequence[int], slots: int
     """Send every row to the slot of its partition group (the papers' split operator)."""
     group = f"shiftright(shiftrightunsigned({HASH}, 32) * {plan.partitions}L, 32)"
     return rows.repartitionById(slots, F.expr(_slot_text(group, assignment)))
+
+
+def of_stage(rows: DataFrame, stage: int) -> DataFrame:
+    """The rows for one stage, chosen *after* their exchange, so that Spark runs it once and every stage reads it.
+
+    A plain comparison would be moved below the exchange, and the source be read and shuffled again for every stage.
+    """
+    return rows.filter(f"if(spark_partition_id() < 0, -1, {STAGE}) = {stage}")
 
 
 def hashed(plan: JoinPlan, frames: DataFrame) -> DataFrame:
@@ -88,28 +96,39 @@ def _hash_text(plan: JoinPlan, stage: int) -> str:
 
 
 def _project(query: JoinQuery, plan: JoinPlan, ordinal: int, df: DataFrame) -> DataFrame:
-    stream, frame = query.streams[ordinal], plan.frame
-    stage, number = plan.entry(ordinal)
-    columns: list[Column] = [F.lit(stage).cast("tinyint").alias(STAGE), F.lit(number).cast("tinyint").alias(STREAM)]
+    """The rows of a stream as frames, one for each input that they are sent to."""
+    stream = query.streams[ordinal]
+    kept = [F.coalesce(F.expr(f.sql), F.lit(False)) for f in query.filters if f.stream == stream.name]
+    keep = [reduce(Column.__and__, kept, F.lit(True)).alias(KEEP)] if query.filters else []
+    frames = [_frame(query, plan, ordinal, place) for place in plan.places(ordinal)]
+    if len(frames) == 1:
+        sent = df.select(*frames[0], *keep)
+    else:
+        copies = F.inline(F.array(*(F.struct(*columns) for columns in frames)))
+        sent = df.select(copies, *keep)
+    hashes = {place.stage: _hash_text(plan, place.stage) for place in plan.places(ordinal)}
+    texts = " ".join(f"WHEN {stage} THEN {text}" for stage, text in hashes.items())
+    hash_text = next(iter(hashes.values())) if len(hashes) == 1 else f"CASE {STAGE} {texts} END"
+    names = [f"{hash_text} AS {HASH}" if name == HASH else name for name in plan.frame.schema.names]
+    return sent.selectExpr(*names, *([KEEP] if query.filters else []))
+
+
+def _frame(query: JoinQuery, plan: JoinPlan, ordinal: int, place: Place) -> list[Column]:
+    """The columns of a stream's rows as an input of a stage; the hash is yet to come."""
+    stream, frame, stage = query.streams[ordinal], plan.frame, plan.stages[place.stage]
+    columns = [F.lit(place.stage).cast("tinyint").alias(STAGE), F.lit(place.input).cast("tinyint").alias(STREAM)]
     if frame.time_type is not None and stream.event_time is not None:
         columns.append(_named(stream.event_time).alias(TIME))
-    layout = plan.stages[stage].inputs[number]
-    key = [_value(query, ordinal, KeyValue(i)) for i in plan.stages[stage].key] or [F.lit(0)]
+    layout = stage.inputs[place.input]
+    key = [_value(query, ordinal, KeyValue(i)) for i in stage.key] or [F.lit(0)]
     payload = [_value(query, ordinal, field) for field, source in layout.sources if source.kind == "payload"]
-    values = dict(zip((*frame.keys[stage], *frame.payloads[stage][number]), [*key, *payload], strict=True))
+    places = (*frame.keys[place.stage], *frame.payloads[place.stage][place.input])
+    values = dict(zip(places, [*key, *payload], strict=True))
     for i, kind in enumerate(frame.pool):
         columns.append(values.get(i, F.lit(None)).cast(spark_type(kind)).alias(pool_name(i)))
     if frame.reports:
-        columns.append(F.lit(None).cast("string").alias(REPORT))
-    if query.filters:
-        kept = [F.coalesce(F.expr(f.sql), F.lit(False)) for f in query.filters if f.stream == stream.name]
-        columns.append(reduce(Column.__and__, kept, F.lit(True)).alias(KEEP))
-    named = df.select(*columns)
-    texts = [_hash_text(plan, stage) if name == HASH else name for name in frame.schema.names]
-    kept_names = [KEEP] if query.filters else []
-    return named.selectExpr(
-        *(f"{text} AS {name}" for text, name in zip(texts, frame.schema.names, strict=True)), *kept_names
-    )
+        columns += [F.lit(None).cast("string").alias(REPORT), F.lit(None).cast("binary").alias(RESULTS)]
+    return columns
 
 
 def _value(query: JoinQuery, ordinal: int, field: Field) -> Column:

@@ -1,0 +1,83 @@
+"""A node over several keys: in which order each input probes the others, under which keys, and in how few stages.
+
+(a b c) on a.x = b.x AND b.y = c.y has no key that all its inputs share. Each input follows a path of *steps* of its
+own, a step being the probes that need no exchange between them:
+
+    a:  x: b   then  y: c
+    b:  x: a   then  y: c
+    c:  y: b   then  x: a
+
+Between two steps rows are exchanged. Steps of different inputs under one key share a stage: the next stage always has
+the key under which most inputs can take a step (here x, y, x), so three stages serve all paths.
+A store is indexed under each key that it is probed by. An index is kept by the first stage that probes it, and the
+later stages with that key read it. A step with the empty key joins what no key covers: one slot, every pair compared.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from watersmeet.plan.nodes import node_key
+from watersmeet.plan.tree import Join, Tree
+from watersmeet.query.logical import JoinQuery
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Rows of `rows`, whose origin is the input number `origin` of the node, probe `targets` (inputs) under a key."""
+
+    origin: int
+    rows: Tree
+    key: tuple[int, ...]
+    targets: tuple[int, ...]
+    last: bool
+
+    def joined(self, node: Join) -> Join:
+        """The tree of what the step yields."""
+        return Join((self.rows, *(node.inputs[j] for j in self.targets)))
+
+
+@dataclass(frozen=True, slots=True)
+class HopStage:
+    """The steps that one stage runs."""
+
+    key: tuple[int, ...]
+    steps: tuple[Step, ...]
+
+
+def is_mixed(query: JoinQuery, node: Join) -> bool:
+    """Whether a node has no key that all its inputs share, but some that some of them do."""
+    if node_key(query, node):
+        return False
+    pairs = (Join((a, b)) for i, a in enumerate(node.inputs) for b in node.inputs[:i])
+    return any(node_key(query, pair) for pair in pairs)
+
+
+def hop_stages(query: JoinQuery, node: Join) -> list[HopStage]:
+    """The stages of a mixed node, in the order they run: each with the key under which most inputs can go on."""
+    rows: list[Tree] = list(node.inputs)
+    left = [[j for j in range(len(rows)) if j != i] for i in range(len(rows))]
+    stages: list[HopStage] = []
+    while any(left):
+        keys = [{j: node_key(query, Join((rows[i], node.inputs[j]))) for j in left[i]} for i in range(len(rows))]
+        possible = Counter(key for mine in keys for key in set(mine.values()) if key)
+        key = max(sorted(possible), key=lambda k: possible[k]) if possible else ()
+        steps = []
+        for origin, mine in enumerate(keys):
+            if key in mine.values():
+                targets = tuple(j for j in mine if mine[j] == key)
+                if not key:
+                    targets = targets[:1]
+                left[origin] = [j for j in left[origin] if j not in targets]
+                step = Step(origin, rows[origin], key, targets, last=not left[origin])
+                rows[origin] = step.joined(node)
+                steps.append(step)
+        stages.append(HopStage(key, tuple(steps)))
+    return stages
+
+
+def first_user(stages: Sequence[HopStage], key: tuple[int, ...], target: int) -> int:
+    """The stage that keeps the index of an input under a key: the first that probes it."""
+    return next(i for i, s in enumerate(stages) if s.key == key and any(target in step.targets for step in s.steps))

@@ -1,0 +1,109 @@
+"""A join node as a physical plan: inputs, probe orders, and the predicates that it is the first to bind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from watersmeet.plan.layout import StoreLayout, lay_out
+from watersmeet.plan.tree import Join, Tree, streams_of, tree_text
+from watersmeet.query.expressions import Expression, columns_of
+from watersmeet.query.logical import JoinQuery
+
+
+@dataclass(frozen=True, slots=True)
+class Residual:
+    """A predicate beyond the key, and the inputs that must be bound before it can be applied."""
+
+    predicate: Expression
+    inputs: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class ClassEquality:
+    """Two inputs of a node must agree on a key class that is not part of its key."""
+
+    key_class: int
+    left: int
+    right: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodePlan:
+    """One join node: its inputs, in which order each probes the others, and what is checked and handed on."""
+
+    tree: Join
+    inputs: tuple[StoreLayout, ...]
+    children: tuple[int | None, ...]
+    """Per input: the node of the same shape whose results it takes; None for an input of the stage."""
+    stage_inputs: tuple[int | None, ...]
+    """Per input: the input of the stage that it is; None for results of another node of the shape."""
+    first_store: int
+    probe_orders: tuple[tuple[int, ...], ...]
+    residuals: tuple[Residual, ...]
+    equalities: tuple[ClassEquality, ...]
+    windowed: bool
+    names: tuple[str, ...]
+    """The names of the query's streams, by ordinal."""
+
+    def input_of(self, stream: str) -> int:
+        ordinal = self.names.index(stream)
+        return next(i for i, layout in enumerate(self.inputs) if ordinal in streams_of(layout.tree))
+
+
+def plan_node(
+    query: JoinQuery,
+    tree: Join,
+    key: tuple[int, ...],
+    *,
+    children: Sequence[int | None],
+    stage_inputs: Sequence[int | None],
+    first_store: int,
+) -> NodePlan:
+    """The plan of a node under a key; every input probes the others in their order."""
+    everyone = range(len(tree.inputs))
+    return NodePlan(
+        tree=tree,
+        inputs=tuple(lay_out(query, child, key, label_of(query, child)) for child in tree.inputs),
+        children=tuple(children),
+        stage_inputs=tuple(stage_inputs),
+        first_store=first_store,
+        probe_orders=tuple(tuple(j for j in everyone if j != i) for i in everyone),
+        residuals=_residuals(query, tree),
+        equalities=_equalities(query, tree, key),
+        windowed=query.windowed,
+        names=tuple(stream.name for stream in query.streams),
+    )
+
+
+def node_key(query: JoinQuery, node: Join) -> tuple[int, ...]:
+    """The key classes that all inputs of a node have a column of."""
+    inputs = [streams_of(child) for child in node.inputs]
+    return tuple(i for i, c in enumerate(query.classes) if all(c.streams & streams for streams in inputs))
+
+
+def label_of(query: JoinQuery, tree: Tree) -> str:
+    return tree_text(tree, [stream.name for stream in query.streams])
+
+
+def _residuals(query: JoinQuery, node: Join) -> tuple[Residual, ...]:
+    """The residual predicates that this node is the first to bind."""
+    ordinal = {stream.name: i for i, stream in enumerate(query.streams)}
+    inputs = [streams_of(child) for child in node.inputs]
+    found = []
+    for predicate in query.residuals:
+        streams = {ordinal[column.stream] for column in columns_of(predicate)}
+        if streams <= streams_of(node) and not any(streams <= inside for inside in inputs):
+            found.append(Residual(predicate, frozenset(i for i, inside in enumerate(inputs) if streams & inside)))
+    return tuple(found)
+
+
+def _equalities(query: JoinQuery, node: Join, key: tuple[int, ...]) -> tuple[ClassEquality, ...]:
+    found = []
+    for number, key_class in enumerate(query.classes):
+        if number in key:
+            continue
+        having = [i for i, child in enumerate(node.inputs) if key_class.streams & streams_of(child)]
+        found += [ClassEquality(number, left, right) for left, right in pairwise(having)]
+    return tuple(found)
