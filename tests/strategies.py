@@ -19,7 +19,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from tests.scenarios import HASHES, UTC, Epoch, Scenario, Setting, table_of
-from watersmeet.plan.nodes import node_key
+from watersmeet.plan.keys import node_key
 from watersmeet.plan.stages import plan_join
 from watersmeet.plan.tree import Join, Leaf, Tree, streams_of, tree_text
 from watersmeet.query.logical import JoinQuery, Stream

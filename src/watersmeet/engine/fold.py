@@ -5,11 +5,12 @@ State lies in *layers* (see `engine/compaction.py`); every layer is one segment,
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from watersmeet.engine.compaction import bucket_width_us, by_bucket, closed, ends_of, expired, merge_groups
+from watersmeet.engine.statistics import GroupCounts, Tally
 from watersmeet.plan.layout import StoreLayout
 from watersmeet.plan.partitioning import first_hash
 from watersmeet.plan.stages import JoinPlan
@@ -46,6 +47,8 @@ class SlotReport:
     extents: tuple[ExtentRef, ...]
     segments: tuple[SegmentRef, ...]
     counts: Mapping[str, int] = field(default_factory=dict)
+    groups: GroupCounts = field(default_factory=dict)
+    """Figures of partition groups, see `engine/statistics.py`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,14 +69,16 @@ def stores_of(plan: JoinPlan, task: SlotTask) -> list[StoreLayout]:
     return plan.stages[task.stage].stores(task.stage, task.slot)
 
 
-def open_state(plan: JoinPlan, task: SlotTask, tiers: Tiers) -> list[Layer]:
+def open_state(plan: JoinPlan, task: SlotTask, tiers: Tiers, tally: Tally) -> list[Layer]:
     """The layers of the slot, oldest first: extents that the watermark has not passed, cut to their groups."""
     by_segment: dict[str, list[ExtentRef]] = defaultdict(list)
     for extent in task.extents:
         if not expired(extent.expires_us, task.watermark_us):
             by_segment[extent.segment].append(extent)
     dead = {extent.segment for extent in task.extents} - by_segment.keys()
-    tiers.sweep(task.segments.keys() - dead, task_name(task.epoch, task.stage, task.slot))
+    tally.counts["expired"] += sum(extent.rows for extent in task.extents if extent.segment in dead)
+    with tally.spent_on("expire"):
+        tiers.sweep(task.segments.keys() - dead, task_name(task.epoch, task.stage, task.slot))
     layers = []
     for name, extents in by_segment.items():
         runs = tiers.open(task.segments[name])
@@ -91,9 +96,22 @@ def fold(
     layers: Sequence[Layer],
     arrived: Sequence[Sequence[tuple[int, Run]]],
     tiers: Tiers,
-    counts: Counter[str],
+    tally: Tally,
 ) -> SlotReport:
     """The state after the epoch: old layers and arrived chunks, dead rows dropped, merged by tier, written."""
+    with tally.spent_on("insert"):
+        extents, segments, kept = _written(plan, task, layers, arrived, tiers)
+    tally.counts["inserted"] += sum(run.rows for chunk in arrived for _, run in chunk)
+    return _report(task, stores_of(plan, task), extents, segments, kept, tiers, tally)
+
+
+def _written(
+    plan: JoinPlan,
+    task: SlotTask,
+    layers: Sequence[Layer],
+    arrived: Sequence[Sequence[tuple[int, Run]]],
+    tiers: Tiers,
+) -> tuple[list[ExtentRef], list[SegmentRef], list[Layer]]:
     stores = stores_of(plan, task)
     width = bucket_width_us(stores) if plan.windowed else None
     bound = _watermark_bound(plan, task, arrived)
@@ -105,6 +123,7 @@ def fold(
             shelves[layer.bucket].append(layer)
     extents: list[ExtentRef] = []
     segments: list[SegmentRef] = []
+    kept: list[Layer] = []
     for bucket, shelf in sorted(shelves.items()):
         for group in merge_groups([layer.rows for layer in shelf], is_closed=closed(bucket, width, bound)):
             layer = _merged([shelf[i] for i in group])
@@ -113,7 +132,8 @@ def fold(
                 segments.append(tiers.write(name, layer.runs))
                 layer = replace(layer, extents=_named(layer, name, task, stores))
             extents += layer.extents
-    return _report(task, stores, extents, segments, tiers, counts)
+            kept.append(layer)
+    return extents, segments, kept
 
 
 def _report(
@@ -121,18 +141,19 @@ def _report(
     stores: Sequence[StoreLayout],
     extents: Sequence[ExtentRef],
     segments: Sequence[SegmentRef],
+    kept: Sequence[Layer],
     tiers: Tiers,
-    counts: Counter[str],
+    tally: Tally,
 ) -> SlotReport:
     by_name = {**task.segments, **{ref.name: ref for ref in segments}}
     used = {extent.segment for extent in extents}
     tiers.retain(by_name[name] for name in sorted(used, reverse=True))
+    counts = tally.counts
     counts["memory_bytes"] = tiers.resident_bytes
     counts["fetched_bytes"] = tiers.fetched_bytes
     counts["state_bytes"] = sum(by_name[name].bytes for name in used)
-    for extent in extents:
-        counts[f"state_rows.{stores[extent.store].label}"] += extent.rows
-    return SlotReport(task.epoch, task.stage, task.slot, tuple(extents), tuple(segments), dict(counts))
+    tally.weigh(task.stage, stores, (pair for layer in kept for pair in layer.runs))
+    return SlotReport(task.epoch, task.stage, task.slot, tuple(extents), tuple(segments), dict(counts), tally.groups())
 
 
 def read_state(plan: JoinPlan, task: SlotTask, extents: Sequence[ExtentRef], tiers: Tiers) -> list[Run]:

@@ -18,7 +18,8 @@ time, not memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -37,12 +38,15 @@ from watersmeet.engine.kernels import (
     rows_between,
     split_long,
 )
+from watersmeet.plan.keys import Key
 from watersmeet.plan.layout import ENDLESS_US, Field, KeyValue
 from watersmeet.plan.nodes import NodePlan
+from watersmeet.plan.partitioning import group_of
 from watersmeet.query.expressions import Column
 from watersmeet.state.run import Ints, Mask, Run, key_values_equal, take
 
 ROWS_MAX = 1 << 18
+ALL = slice(None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,6 +94,15 @@ class Joined:
     def column(self, field: Field) -> pa.Array:
         return field_values(self.node, self.delta, self.partials, field)
 
+    def group_under(self, key: Key, partitions: int, rows: Ints | slice = ALL) -> Ints:
+        """The partition groups of results under the key of the node, or under one before it."""
+        if key == self.node.key:
+            return group_of(self.delta.hashes, partitions)[self.partials.ranks[rows]]
+        number = next(i for i, layout in enumerate(self.node.inputs) if key in layout.trail)
+        bound = self.partials.bound[number]
+        column = bound.payload[self.node.inputs[number].group_column(key)]
+        return take(column, bound.index[rows]).to_numpy().view(np.uint16).astype(np.int64)
+
 
 def field_values(node: NodePlan, delta: Run, partials: Partials, field: Field, of_input: int | None = None) -> pa.Array:
     """The values of a field in partials that bind it (as the input `of_input` holds it, where several do)."""
@@ -114,18 +127,29 @@ def _holder(node: NodePlan, partials: Partials, field: Field) -> int:
 
 
 def probe(
-    node: NodePlan, origin: int, delta: Run, targets: Sequence[Sequence[Run]], rows_max: int = ROWS_MAX
+    node: NodePlan,
+    origin: int,
+    delta: Run,
+    targets: Sequence[Sequence[Run]],
+    rows_max: int = ROWS_MAX,
+    counts: Counter[str] | None = None,
 ) -> Iterator[Joined]:
-    """All results with one row of `delta` as input `origin` and a row of `targets[j]` as every other input j."""
+    """All results with one row of `delta` as input `origin` and a row of `targets[j]` as every other input j.
+
+    Pairs, matches and tested rows are added to `counts`.
+    """
     order = node.probe_orders[origin]
+    counts = Counter() if counts is None else counts
     positions = {j: [match_keys(delta, run) for run in targets[j]] for j in order}
+    for j in order:
+        _count_pairs(counts, node, (origin, j), delta, zip(targets[j], positions[j], strict=True))
     alive = np.ones(len(delta.hashes), dtype=np.bool_)
     for j in order:
         found = np.zeros(len(delta.hashes), dtype=np.bool_)
         for matched in positions[j]:
             found |= matched >= 0
         alive &= found
-    hop = _Hop(node, origin, delta, targets, positions, rows_max)
+    hop = _Hop(node, origin, delta, targets, positions, rows_max, counts)
     ranks = delta.row_ranks()
     rows = np.flatnonzero(alive[ranks])
     for start in range(0, len(rows), rows_max):
@@ -143,6 +167,7 @@ class _Hop:
     targets: Sequence[Sequence[Run]]
     positions: dict[int, list[Ints]]
     rows_max: int
+    counts: Counter[str]
 
     def start(self, rows: Ints, ranks: Ints) -> Partials:
         payload = {i: take(self.delta.payload.column(i), rows) for i in self._needed(self.origin)}
@@ -181,6 +206,7 @@ class _Hop:
     def _bind(self, partials: Partials, target: int, pieces: Sequence[tuple[Run, Ranges]]) -> Partials:
         expanded = [self._still_open(partials, target, run, *expand(ranges)) for run, ranges in pieces]
         parents = np.concatenate([needles for _, needles, _ in expanded])
+        self.counts["matched"] += len(parents)
         payload = {
             i: pa.concat_arrays([take(run.payload.column(i), rows) for run, _, rows in expanded])
             for i in self._needed(target)
@@ -215,13 +241,19 @@ class _Hop:
                 sides = [
                     field_values(self.node, self.delta, partials, field, i) for i in (equality.left, equality.right)
                 ]
-                partials = _kept(partials, key_values_equal(*sides))
+                partials = self._kept(partials, key_values_equal(*sides), f"key {equality.key_class}")
         for residual in self.node.residuals:
             if newest in residual.inputs and residual.inputs <= bound:
                 column = partial(field_values, self.node, self.delta, partials)
                 keep = evaluate(residual.predicate, column)
-                partials = _kept(partials, keep)
+                partials = self._kept(partials, keep, f"residual {residual.number}")
         return partials
+
+    def _kept(self, partials: Partials, keep: Mask, predicate: str) -> Partials:
+        passed = int(np.count_nonzero(keep))
+        self.counts[f"tested.{predicate}"] += len(keep)
+        self.counts[f"passed.{predicate}"] += passed
+        return partials if passed == len(keep) else partials.narrowed(keep)
 
     def _needed(self, store: int) -> range:
         return range(len(self.node.inputs[store].payload))
@@ -231,5 +263,13 @@ class _Hop:
         return np.int64(ENDLESS_US if span is None else span)
 
 
-def _kept(partials: Partials, keep: Mask) -> Partials:
-    return partials if keep.all() else partials.narrowed(keep)
+def _count_pairs(
+    counts: Counter[str], node: NodePlan, pair: tuple[int, int], delta: Run, matched: Iterable[tuple[Run, Ints]]
+) -> None:
+    """How many pairs of rows there are between a delta and a store, and how many of them agree on the key."""
+    name = "~".join(sorted(node.inputs[i].label for i in pair))
+    ours = np.diff(delta.starts)
+    for run, positions in matched:
+        known = positions >= 0
+        counts[f"pairs.{name}"] += delta.rows * run.rows
+        counts[f"matches.{name}"] += int(ours[known] @ np.diff(run.starts)[positions[known]])

@@ -34,16 +34,20 @@ def emit(plan: JoinPlan, feeds: Sequence[Place], joined: Joined) -> Iterator[Emi
         yield Emitted(None, pa.RecordBatch.from_arrays(columns, schema=plan.output_schema))
 
 
-def runs_of(joined: Joined, layout: StoreLayout) -> list[Run]:
+def runs_of(joined: Joined, layout: StoreLayout, partitions: int) -> list[Run]:
     """Results of a node as runs of its parent's store; they have the key of the rows they are made of."""
     partials = joined.partials
-    payload = pa.RecordBatch.from_arrays(_payload(joined, layout), schema=layout.payload)
+    payload = pa.RecordBatch.from_arrays(_payload(joined, layout, partitions), schema=layout.payload)
     return build_runs(joined.delta.hashes, joined.delta.keys, partials.latest, payload, partials.ranks)
 
 
-def _payload(joined: Joined, layout: StoreLayout) -> list[pa.Array]:
+def _payload(joined: Joined, layout: StoreLayout, partitions: int) -> list[pa.Array]:
     columns = [joined.column(field) for field, source in layout.sources if source.kind == "payload"]
-    return columns if layout.limit is None else [*columns, pa.array(joined.partials.limit, pa.int64())]
+    if layout.limit is not None:
+        columns.append(pa.array(joined.partials.limit, pa.int64()))
+    for key in layout.trail:
+        columns.append(pa.array(joined.group_under(key, partitions).astype(np.uint16).view(np.int16)))
+    return columns
 
 
 def _frame(plan: JoinPlan, stage: int, ordinal: int, joined: Joined) -> pa.RecordBatch:
@@ -60,7 +64,7 @@ def _frame(plan: JoinPlan, stage: int, ordinal: int, joined: Joined) -> pa.Recor
         columns[pool_name(place)] = joined.column(KeyValue(key_class))
     if not target.key:
         columns[pool_name(frame.keys[stage][0])] = pa.array(np.zeros(joined.rows, dtype=np.int8))
-    for place, values in zip(frame.payloads[stage][ordinal], _payload(joined, layout), strict=True):
+    for place, values in zip(frame.payloads[stage][ordinal], _payload(joined, layout, plan.partitions), strict=True):
         columns[pool_name(place)] = values
     return pa.RecordBatch.from_arrays(
         [columns[f.name] if f.name in columns else pa.nulls(joined.rows, f.type) for f in frame.schema],

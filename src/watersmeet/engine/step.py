@@ -14,7 +14,6 @@ results, and the same rows in its state.
 from __future__ import annotations
 
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -25,6 +24,7 @@ from watersmeet.engine.fold import Layer, SlotReport, SlotTask, fold, open_state
 from watersmeet.engine.inbox import chunks, deltas_of
 from watersmeet.engine.mjoin import Joined, probe
 from watersmeet.engine.outbox import Emitted, emit, runs_of
+from watersmeet.engine.statistics import Tally
 from watersmeet.plan.nodes import NodePlan
 from watersmeet.plan.stages import HopPlan, JoinPlan, Place, StagePlan
 from watersmeet.state.run import Run
@@ -41,16 +41,18 @@ def step(
 
     `cut` bounds the work in flight: each table it yields is joined and set aside before the next is read.
     """
-    counts: Counter[str] = Counter()
-    layers = open_state(plan, task, tiers)
+    tally = Tally(plan.partitions)
+    layers = open_state(plan, task, tiers, tally)
     with ExitStack() as cleanup:
         scratch = _Scratch(tiers.durable, cleanup)
-        inbox = _deltas(plan, task, cut(frames), counts, scratch)
+        inbox = _deltas(plan, task, cut(frames), tally, scratch)
         if plan.stages[task.stage].hops:
-            arrived = yield from _run_hops(plan, task, layers, inbox, tiers, counts, scratch)
+            arrived = yield from _run_hops(plan, task, layers, inbox, tiers, tally, scratch)
         else:
-            arrived = yield from _run_nodes(plan, task, layers, inbox, counts, scratch)
-        return fold(plan, task, layers, arrived, tiers, counts)
+            arrived = yield from _run_nodes(plan, task, layers, inbox, tally, scratch)
+        if plan.stages[task.stage].key:
+            tally.spread_pairs(task.group_high - task.group_low)
+        return fold(plan, task, layers, arrived, tiers, tally)
 
 
 Arrived = list[list[tuple[int, Run]]]
@@ -58,17 +60,19 @@ Arrived = list[list[tuple[int, Run]]]
 
 
 def _deltas(
-    plan: JoinPlan, task: SlotTask, inbox: Iterable[pa.Table], counts: Counter[str], scratch: _Scratch
+    plan: JoinPlan, task: SlotTask, inbox: Iterable[pa.Table], tally: Tally, scratch: _Scratch
 ) -> Iterator[list[list[Run]]]:
     for number, chunk in enumerate(inbox):
         if number:
             scratch.open()
-        counts["rows"] += chunk.num_rows
-        yield deltas_of(chunk, plan, task.stage, task.watermark_us, counts)
+        with tally.spent_on("insert"):
+            deltas = deltas_of(chunk, plan, task.stage, task.watermark_us, tally.counts)
+        yield deltas
 
 
-def _emit(plan: JoinPlan, feeds: Sequence[Place], joined: Joined, counts: Counter[str]) -> Iterator[Emitted]:
-    counts["intermediate" if feeds else "results"] += joined.rows
+def _emit(plan: JoinPlan, feeds: Sequence[Place], joined: Joined, tally: Tally) -> Iterator[Emitted]:
+    tally.counts["intermediate" if feeds else "results"] += joined.rows
+    tally.trace(joined, is_final=not feeds)
     yield from emit(plan, feeds, joined)
 
 
@@ -77,16 +81,16 @@ def _run_nodes(
     task: SlotTask,
     layers: Sequence[Layer],
     inbox: Iterable[list[list[Run]]],
-    counts: Counter[str],
+    tally: Tally,
     scratch: _Scratch,
 ) -> Generator[Emitted, None, Arrived]:
     """A stage of nodes that share a key: each chunk is joined before the next is taken in."""
     stage = plan.stages[task.stage]
-    work = _Work(stage.shape(task.slot), _runs_by_store(layers, len(stores_of(plan, task))), scratch)
+    work = _Work(stage.shape(task.slot), _runs_by_store(layers, len(stores_of(plan, task))), scratch, tally)
     arrived: Arrived = []
     for deltas in inbox:
         for joined in work.results(len(work.nodes) - 1, deltas):
-            yield from _emit(plan, stage.feeds, joined, counts)
+            yield from _emit(plan, stage.feeds, joined, tally)
         arrived.append(work.take_arrived())
     return arrived
 
@@ -97,7 +101,7 @@ def _run_hops(
     layers: Sequence[Layer],
     inbox: Iterable[list[list[Run]]],
     tiers: Tiers,
-    counts: Counter[str],
+    tally: Tally,
     scratch: _Scratch,
 ) -> Generator[Emitted, None, Arrived]:
     """A stage of hops: what is new to an input is needed as a whole before anything may probe it."""
@@ -110,8 +114,8 @@ def _run_hops(
     taken = [[[scratch.keep(0, run) for run in runs] for runs in deltas] for deltas in inbox]
     new = [[run for chunk in taken for run in chunk[number]] for number in range(len(stage.inputs))]
     for hop in stage.hops:
-        for joined in _hop(stage, hop, old, new):
-            yield from _emit(plan, hop.feeds, joined, counts)
+        for joined in _hop(stage, hop, old, new, tally):
+            yield from _emit(plan, hop.feeds, joined, tally)
     stores = [index for index in stage.indexes if index.kept_in[0] == task.stage]
     return [
         [
@@ -124,7 +128,7 @@ def _run_hops(
     ]
 
 
-def _hop(stage: StagePlan, hop: HopPlan, old: list[list[Run]], new: list[list[Run]]) -> Iterator[Joined]:
+def _hop(stage: StagePlan, hop: HopPlan, old: list[list[Run]], new: list[list[Run]], tally: Tally) -> Iterator[Joined]:
     """Origin i sees what is new to inputs j < i, and of inputs j > i only what is old: each combination once."""
     targets: list[list[Run]] = [[]]
     for target in hop.targets:
@@ -132,7 +136,7 @@ def _hop(stage: StagePlan, hop: HopPlan, old: list[list[Run]], new: list[list[Ru
         more = new[arrivals] if target.with_arrivals and arrivals is not None else []
         targets.append([*old[target.index], *more])
     for run in new[hop.rows]:
-        yield from probe(hop.node, 0, run, targets)
+        yield from tally.timed("probe", probe(hop.node, 0, run, targets, counts=tally.counts))
 
 
 def _runs_by_store(layers: Iterable[Layer], stores: int) -> list[list[Run]]:
@@ -169,8 +173,8 @@ class _Scratch:
 class _Work:
     """The stores of a slot while its chunks are joined."""
 
-    def __init__(self, nodes: tuple[NodePlan, ...], stores: list[list[Run]], scratch: _Scratch) -> None:
-        self.nodes, self.stores, self.scratch = nodes, stores, scratch
+    def __init__(self, nodes: tuple[NodePlan, ...], stores: list[list[Run]], scratch: _Scratch, tally: Tally) -> None:
+        self.nodes, self.stores, self.scratch, self.tally = nodes, stores, scratch, tally
         self.arrived: list[tuple[int, Run]] = []
 
     def results(self, number: int, deltas: list[list[Run]]) -> Iterator[Joined]:
@@ -179,7 +183,8 @@ class _Work:
         for i in range(len(node.inputs)):
             for run in self._delta(node, i, deltas):
                 first, last = node.first_store, node.first_store + len(node.inputs)
-                yield from probe(node, i, run, self.stores[first:last])
+                found = probe(node, i, run, self.stores[first:last], counts=self.tally.counts)
+                yield from self.tally.timed("probe", found)
                 self._add(first + i, run)
 
     def take_arrived(self) -> list[tuple[int, Run]]:
@@ -194,7 +199,9 @@ class _Work:
             return
         assert child is not None
         for joined in self.results(child, deltas):
-            yield from runs_of(joined, node.inputs[i])
+            self.tally.counts["intermediate"] += joined.rows
+            self.tally.trace(joined, is_final=False)
+            yield from runs_of(joined, node.inputs[i], self.tally.partitions)
 
     def _add(self, store: int, run: Run) -> None:
         run = self.scratch.keep(store, run)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -30,6 +30,8 @@ class EpochProgress:
     join_ms: int
     commit_ms: int
     sink_ms: int
+    statistics: Mapping[str, Any] = field(default_factory=dict)
+    """Rates, selectivities, stores, costs and partition groups, see `observe/statistics.py`."""
 
     def count(self, name: str) -> int:
         """A count, over all streams if it is kept per stream (`late.bank1`, `late.bank2`)."""
@@ -56,6 +58,7 @@ def merged_progress(spark_progress: Mapping[str, Any], epoch: EpochProgress | No
     merged["epoch"] = epoch.epoch
     merged["stateOperators"] = [state_operator(epoch)]
     merged["adaptations"] = []
+    merged["statistics"] = dict(epoch.statistics)
     merged["sink"] = {"description": sink, "numOutputRows": epoch.count("results")}
     if epoch.watermark_us is not None:
         merged["eventTime"] = {**merged.get("eventTime", {}), "watermark": iso_time(epoch.watermark_us)}

@@ -34,6 +34,8 @@ def fingerprint(query: JoinQuery, plan: JoinPlan) -> dict[str, str]:
     marks["partitions"] = str(plan.partitions)
     marks["plan"] = plan_text(plan)
     marks["hash"] = HASH_NAME
+    if any(layout.trail for stage in plan.stages for layout in stage.inputs):
+        marks["trail"] = "groups under earlier keys"
     if hops := [hops_text(stage) for stage in plan.stages if stage.hops]:
         marks["hops"] = "; ".join(hops)
     return marks

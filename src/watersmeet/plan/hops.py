@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from watersmeet.plan.nodes import node_key
+from watersmeet.plan.keys import Key, node_key
 from watersmeet.plan.tree import Join, Tree
 from watersmeet.query.logical import JoinQuery
 
@@ -30,7 +30,7 @@ class Step:
 
     origin: int
     rows: Tree
-    key: tuple[int, ...]
+    key: Key
     targets: tuple[int, ...]
     last: bool
 
@@ -43,7 +43,7 @@ class Step:
 class HopStage:
     """The steps that one stage runs."""
 
-    key: tuple[int, ...]
+    key: Key
     steps: tuple[Step, ...]
 
 
@@ -78,6 +78,6 @@ def hop_stages(query: JoinQuery, node: Join) -> list[HopStage]:
     return stages
 
 
-def first_user(stages: Sequence[HopStage], key: tuple[int, ...], target: int) -> int:
+def first_user(stages: Sequence[HopStage], key: Key, target: int) -> int:
     """The stage that keeps the index of an input under a key: the first that probes it."""
     return next(i for i, s in enumerate(stages) if s.key == key and any(target in step.targets for step in s.steps))

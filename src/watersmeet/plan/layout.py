@@ -12,7 +12,9 @@ is kept, and nothing is kept twice:
 
 Key values are cast to the type of their class and normalised (-0.0 to 0.0, one NaN), so a floating-point column is
 payload where it is read. In a windowed query the rows of a node's results are *intervals* [latest, limit): `latest`
-is their greatest event time, which the codes hold, and `limit` the least t_i + W_i, which is a payload column.
+is their greatest event time, which the codes hold, and `limit` the least t_i + W_i, which is a payload column. Rows
+that were joined under other keys before also carry their partition groups under those keys, two bytes each, so that
+results can be traced to the groups that had a part in them.
 """
 
 from __future__ import annotations
@@ -23,12 +25,14 @@ from typing import Literal, TypeAlias
 
 import pyarrow as pa
 
+from watersmeet.plan.keys import Key, key_name, trail
 from watersmeet.plan.tree import Join, Leaf, Tree, streams_of
 from watersmeet.query.expressions import Column, columns_of
 from watersmeet.query.logical import JoinQuery
 from watersmeet.query.types import recoverable
 
 LIMIT = "_limit"
+GROUP = "_group"
 ENDLESS_US = 1 << 60
 """More than between any two Spark timestamps, and small enough to be added to one."""
 
@@ -63,6 +67,12 @@ class StoreLayout:
     payload: pa.Schema
     limit: int | None
     """The payload column that holds `limit`, in stores of results of a windowed query."""
+    trail: tuple[Key, ...] = ()
+    """Earlier keys of the rows; the last payload columns hold their groups under these."""
+
+    def group_column(self, key: Key) -> int:
+        """The payload column that holds the groups under an earlier key."""
+        return len(self.payload) - len(self.trail) + self.trail.index(key)
 
     def source(self, field: Field) -> ColumnSource:
         return dict(self.sources)[field]
@@ -96,7 +106,7 @@ def field_name(field: Field) -> str:
     return f"#{field.key_class}" if isinstance(field, KeyValue) else f"{field.stream}.{field.name}"
 
 
-def lay_out(query: JoinQuery, tree: Tree, key: tuple[int, ...], label: str) -> StoreLayout:
+def lay_out(query: JoinQuery, tree: Tree, key: Key, label: str) -> StoreLayout:
     """The store of an input of a node whose stage is keyed by the classes `key`."""
     sources: list[tuple[Field, ColumnSource]] = []
     payload: list[pa.Field] = []
@@ -115,10 +125,12 @@ def lay_out(query: JoinQuery, tree: Tree, key: tuple[int, ...], label: str) -> S
     if query.windowed and isinstance(tree, Join):
         limit = len(payload)
         payload.append(pa.field(LIMIT, pa.int64()))
-    return StoreLayout(tree, label, _span(query, streams_of(tree)), tuple(sources), pa.schema(payload), limit)
+    earlier = tuple(k for k in trail(query, tree) if k != key)
+    payload += [pa.field(f"{GROUP}{key_name(k)}", pa.int16()) for k in earlier]
+    return StoreLayout(tree, label, _span(query, streams_of(tree)), tuple(sources), pa.schema(payload), limit, earlier)
 
 
-def _component(query: JoinQuery, field: Field, key: tuple[int, ...]) -> int | None:
+def _component(query: JoinQuery, field: Field, key: Key) -> int | None:
     """The component of the stage's key from which the field can be had."""
     if isinstance(field, KeyValue):
         return key.index(field.key_class) if field.key_class in key else None

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from watersmeet.plan.keys import Key
 from watersmeet.plan.layout import StoreLayout, lay_out
 from watersmeet.plan.tree import Join, Tree, streams_of, tree_text
 from watersmeet.query.expressions import Expression, columns_of
@@ -16,6 +17,7 @@ from watersmeet.query.logical import JoinQuery
 class Residual:
     """A predicate beyond the key, and the inputs that must be bound before it can be applied."""
 
+    number: int
     predicate: Expression
     inputs: frozenset[int]
 
@@ -34,6 +36,7 @@ class NodePlan:
     """One join node: its inputs, in which order each probes the others, and what is checked and handed on."""
 
     tree: Join
+    key: Key
     inputs: tuple[StoreLayout, ...]
     children: tuple[int | None, ...]
     """Per input: the node of the same shape whose results it takes; None for an input of the stage."""
@@ -55,7 +58,7 @@ class NodePlan:
 def plan_node(
     query: JoinQuery,
     tree: Join,
-    key: tuple[int, ...],
+    key: Key,
     *,
     children: Sequence[int | None],
     stage_inputs: Sequence[int | None],
@@ -65,6 +68,7 @@ def plan_node(
     everyone = range(len(tree.inputs))
     return NodePlan(
         tree=tree,
+        key=key,
         inputs=tuple(lay_out(query, child, key, label_of(query, child)) for child in tree.inputs),
         children=tuple(children),
         stage_inputs=tuple(stage_inputs),
@@ -77,12 +81,6 @@ def plan_node(
     )
 
 
-def node_key(query: JoinQuery, node: Join) -> tuple[int, ...]:
-    """The key classes that all inputs of a node have a column of."""
-    inputs = [streams_of(child) for child in node.inputs]
-    return tuple(i for i, c in enumerate(query.classes) if all(c.streams & streams for streams in inputs))
-
-
 def label_of(query: JoinQuery, tree: Tree) -> str:
     return tree_text(tree, [stream.name for stream in query.streams])
 
@@ -92,14 +90,16 @@ def _residuals(query: JoinQuery, node: Join) -> tuple[Residual, ...]:
     ordinal = {stream.name: i for i, stream in enumerate(query.streams)}
     inputs = [streams_of(child) for child in node.inputs]
     found = []
-    for predicate in query.residuals:
+    for number, predicate in enumerate(query.residuals):
         streams = {ordinal[column.stream] for column in columns_of(predicate)}
         if streams <= streams_of(node) and not any(streams <= inside for inside in inputs):
-            found.append(Residual(predicate, frozenset(i for i, inside in enumerate(inputs) if streams & inside)))
+            found.append(
+                Residual(number, predicate, frozenset(i for i, inside in enumerate(inputs) if streams & inside))
+            )
     return tuple(found)
 
 
-def _equalities(query: JoinQuery, node: Join, key: tuple[int, ...]) -> tuple[ClassEquality, ...]:
+def _equalities(query: JoinQuery, node: Join, key: Key) -> tuple[ClassEquality, ...]:
     found = []
     for number, key_class in enumerate(query.classes):
         if number in key:

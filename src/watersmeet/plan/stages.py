@@ -16,8 +16,9 @@ import pyarrow as pa
 from watersmeet.errors import OptionError
 from watersmeet.plan.frame import Frame, frame_of
 from watersmeet.plan.hops import HopStage, first_user, hop_stages, is_mixed
+from watersmeet.plan.keys import Key, node_key
 from watersmeet.plan.layout import Field, StoreLayout, field_type, lay_out
-from watersmeet.plan.nodes import NodePlan, label_of, node_key, plan_node
+from watersmeet.plan.nodes import NodePlan, label_of, plan_node
 from watersmeet.plan.tree import Join, Leaf, Tree, nodes_of, streams_of
 from watersmeet.query.logical import JoinQuery, internal_name
 
@@ -67,7 +68,7 @@ class HopPlan:
 class StagePlan:
     """Nodes that share a key, children first, and where the results of the last one go; or hops of a mixed node."""
 
-    key: tuple[int, ...]
+    key: Key
     key_types: tuple[pa.DataType, ...]
     inputs: tuple[StoreLayout, ...]
     shapes: tuple[tuple[NodePlan, ...], ...]
@@ -179,7 +180,7 @@ class _Sketch:
     """A stage before it is known where the other stages stand."""
 
     root: Join
-    key: tuple[int, ...]
+    key: Key
     inputs: tuple[Tree, ...]
     hops: HopStage | None = None
 
@@ -302,7 +303,7 @@ def _stage_inputs(root: Join, roots: Sequence[Join]) -> list[Tree]:
     return found
 
 
-def _nodes(query: JoinQuery, root: Join, key: tuple[int, ...], inputs: tuple[Tree, ...]) -> tuple[NodePlan, ...]:
+def _nodes(query: JoinQuery, root: Join, key: Key, inputs: tuple[Tree, ...]) -> tuple[NodePlan, ...]:
     members = [node for node in nodes_of(root) if not any(_is_inside(node, i) for i in inputs if isinstance(i, Join))]
     index = {node: i for i, node in enumerate(members)}
     plans: list[NodePlan] = []

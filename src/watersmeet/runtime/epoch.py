@@ -15,7 +15,7 @@ from watersmeet.plan.partitioning import group_ranges
 from watersmeet.plan.stages import Index, JoinPlan
 from watersmeet.state.manifest import ExtentRef, Manifest, reassign
 
-GAUGES = ("memory_bytes", "state_bytes", "state_rows")
+GAUGES = ("memory_bytes", "state_bytes", "state_rows", "store_bytes")
 """Counts that describe the moment; all others add up over the life of the query."""
 
 

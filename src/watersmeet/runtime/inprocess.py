@@ -20,6 +20,7 @@ from watersmeet.engine.inbox import chunks, normalise_key
 from watersmeet.engine.outbox import Emitted
 from watersmeet.engine.step import step
 from watersmeet.errors import QueryError
+from watersmeet.observe.statistics import GroupStatistics
 from watersmeet.plan.default_tree import default_tree
 from watersmeet.plan.frame import HASH, STAGE, STREAM, TIME, pool_name
 from watersmeet.plan.layout import Field, KeyValue
@@ -76,11 +77,14 @@ class InProcessQuery:
         else:
             self.manifest = before_first_epoch(len(query.streams), len(self.plan.stages), partitions, slots)
         self.manifest = resumed(self.plan, self.manifest, slots)
+        self.groups = GroupStatistics(self.plan)
+        self._reports: list[SlotReport] = []
 
     def run(self, batch: Mapping[str, pa.Table], *, now_ms: int = 0, idle_timeout_ms: int | None = None) -> pa.Table:
         """Run one epoch over the rows of a batch and commit it; its results."""
         results, after = self.attempt(batch, now_ms=now_ms, idle_timeout_ms=idle_timeout_ms)
         self.accept(after)
+        self.groups.add(self._reports)
         return results
 
     def attempt(
@@ -110,6 +114,7 @@ class InProcessQuery:
                         outputs.append(one.rows)
                     else:
                         inboxes[one.stage].append(self._hashed(one.rows, one.stage))
+        self._reports = reports
         after = commit(
             self.plan, self.manifest, reports, intake, batch=None, now_ms=now_ms, idle_timeout_ms=idle_timeout_ms
         )

@@ -8,6 +8,7 @@
         manifests/<epoch>.json  created exclusively: whoever creates epoch e owns it, all others are fenced
         acks/<epoch>            the sink has the results of the epoch
         segments/               state
+        statistics.arrow        what is known of partition groups; it may be missing or old
 
 An epoch lives through these steps, and a crash after any of them is recovered from what the folder says:
 
@@ -26,12 +27,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
 
+import pyarrow as pa
+
 from watersmeet.errors import CheckpointError, FencedError
 from watersmeet.failpoints import failpoint
 from watersmeet.state.manifest import BEFORE_FIRST_EPOCH, FORMAT_VERSION, Manifest, from_json
 from watersmeet.state.storage import TEMPORARY, create, names, remove
 
 SCRATCH = ".scratch-"
+STATISTICS = "statistics.arrow"
 
 
 class Checkpoint:
@@ -139,6 +143,21 @@ class Checkpoint:
         failpoint("before-ack")
         create(self._ack(epoch), b"")
         failpoint("after-ack")
+
+    def write_statistics(self, table: pa.Table) -> None:
+        """Keep a table of statistics; not worth a sync, because nothing depends on it."""
+        path = self.folder / f"{TEMPORARY}statistics"
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+            writer.write_table(table)
+        path.rename(self.folder / STATISTICS)
+
+    def read_statistics(self) -> pa.Table | None:
+        """The table that an earlier run has kept; None if there is none that can be read."""
+        try:
+            with pa.OSFile(str(self.folder / STATISTICS), "rb") as file:
+                return pa.ipc.open_file(file).read_all()
+        except (OSError, pa.ArrowInvalid):
+            return None
 
     def is_acknowledged(self, epoch: int) -> bool:
         return self._ack(epoch).exists()

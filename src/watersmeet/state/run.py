@@ -47,6 +47,14 @@ class Run:
     def rows(self) -> int:
         return int(self.starts[-1] - self.starts[0])
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the run's own rows and keys."""
+        rows = self.rows_slice()
+        codes = 0 if self.codes is None else 8 * self.rows
+        payload = self.payload.slice(rows.start, self.rows).nbytes if self.payload.num_columns else 0
+        return int(self.hashes.nbytes + self.keys.nbytes + self.starts.nbytes + codes + payload)
+
     def times(self, rows: Ints | slice) -> Ints:
         """The event times of some rows; windowed queries only."""
         assert self.codes is not None

@@ -113,7 +113,7 @@ def test_the_whole_join_keeps_the_selected_columns():
 def test_results_end_by_a_column_of_their_own_and_span_their_longest_window():
     asked = chain(select=["a.ts"], within=None, windows={"a": "5 seconds", "b": "9 seconds", "c": "1 second"})
     store = lay_out(asked, AB, (ON_Y,), "(a b)")
-    assert store.payload.names == ["a.ts", LIMIT]
+    assert store.payload.names == ["a.ts", LIMIT, "_group1"]
     assert (store.limit, store.span_us) == (1, 9_000_000)
     assert store.source(Column("a", "ts")).kind == "payload"
 
@@ -124,4 +124,4 @@ def test_results_with_an_unbounded_stream_span_everything():
 
 def test_results_of_a_query_without_windows_have_no_end():
     store = lay_out(chain(select=["a.x"], within=None), AB, (ON_Y,), "(a b)")
-    assert (store.limit, store.payload.names) == (None, ["a.x"])
+    assert (store.limit, store.payload.names) == (None, ["a.x", "_group1"])

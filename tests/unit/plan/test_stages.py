@@ -4,8 +4,9 @@ import pyarrow as pa
 import pytest
 
 from watersmeet.errors import OptionError
+from watersmeet.plan.keys import node_key
 from watersmeet.plan.layout import field_name
-from watersmeet.plan.nodes import NodePlan, node_key
+from watersmeet.plan.nodes import NodePlan
 from watersmeet.plan.stages import CONSTANT_KEY, JoinPlan, Place, StagePlan, plan_join
 from watersmeet.plan.tree import parse_tree
 from watersmeet.query.logical import JoinQuery, Stream, build_query

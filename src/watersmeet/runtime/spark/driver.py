@@ -13,16 +13,19 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
+import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from watersmeet.errors import CheckpointError, WatersmeetError, error_from_worker
 from watersmeet.failpoints import failpoint
 from watersmeet.observe.progress import EpochProgress
+from watersmeet.observe.statistics import GroupStatistics, arrivals, costs, selectivities, stores
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.query.logical import JoinQuery
-from watersmeet.runtime.epoch import commit, counts_of, resumed
+from watersmeet.runtime.epoch import Intake, commit, counts_of, resumed
 from watersmeet.runtime.spark.job import EpochJob, Folders
 from watersmeet.runtime.spark.part_files import PartFolder
 from watersmeet.runtime.spark.sinks import FileSink, Sink
@@ -56,7 +59,15 @@ class EpochDriver:
         self._gate = threading.Lock()
         self._closed = False
         self._committed = checkpoint.latest()
+        self._started: float | None = None
+        self.groups = GroupStatistics(plan)
+        if (kept := checkpoint.read_statistics()) is not None:
+            self.groups.restore(kept)
         self._before = self._recover()
+
+    def group_table(self) -> pa.Table:
+        last = self._committed
+        return self.groups.table(last.assignment if last is not None else self._nothing().assignment)
 
     def run_batch(self, batch: DataFrame, batch_id: int) -> None:
         """The foreachBatch function."""
@@ -133,6 +144,10 @@ class EpochDriver:
         sent = time.monotonic()
         self.checkpoint.discard_before(after, last)
         self._before = None
+        self.groups.add(reports)
+        self.checkpoint.write_statistics(self.groups.table(after.assignment))
+        since, self._started = self._started, started
+        seconds = started - since if since is not None else sent - started
         self.on_progress(
             EpochProgress(
                 epoch=after.epoch,
@@ -148,8 +163,19 @@ class EpochDriver:
                 join_ms=round((joined - started) * 1000),
                 commit_ms=round((committed - joined) * 1000),
                 sink_ms=round((sent - committed) * 1000),
+                statistics=self._statistics(before, after, intake, seconds),
             )
         )
+
+    def _statistics(self, before: Manifest, after: Manifest, intake: Intake, seconds: float) -> dict[str, Any]:
+        times = list(zip(before.times_max_us, after.times_max_us, strict=True))
+        return {
+            "arrivals": arrivals(self.plan.names, intake.rows, times, seconds),
+            "selectivities": selectivities(self.query, self.plan, after.totals),
+            "stores": stores(after.totals),
+            "costsNs": costs(after.totals),
+            "partitionGroups": self.groups.summary(),
+        }
 
     def _send_again(self, batch: DataFrame, last: Manifest) -> None:
         """Compute the results of a committed epoch once more; its state stays as it was committed."""

@@ -13,6 +13,7 @@ from collections import deque
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+import pyarrow as pa
 from pyspark.sql.streaming.query import StreamingQuery
 
 from watersmeet.observe.explain import explain_text
@@ -105,6 +106,10 @@ class JoinQueryHandle:
         if self._driver.failure is not None:
             return self._driver.failure
         return None if self._stopped else self._inner.exception()
+
+    def partitionGroups(self) -> pa.Table:
+        """P_size, P_output and P_inter of every partition group, with the slot it is on; a pyarrow table."""
+        return self._driver.group_table()
 
     def explain(self, extended: bool = False) -> None:
         """Print the query and its plan; extended: also Spark's plan of the last batch."""

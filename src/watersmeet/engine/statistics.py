@@ -1,0 +1,128 @@
+"""What a step learns about the join while it runs: pairs and matches, tested predicates, groups, and time spent.
+
+| figure                   | how it is had                                                                             |
+|--------------------------|-------------------------------------------------------------------------------------------|
+| selectivity of a key     | rows of a delta times rows of a store are *pairs*, of this slot and by its share of the   |
+|                          | groups of all; those with equal keys are *matches*, counted per distinct key              |
+| selectivity of a residual| rows tested, and rows that passed                                                         |
+| P_output of a group      | final results of the query that the group has a part in (S2), by key and group            |
+| P_inter of a group       | intermediate results that the group has a part in                                         |
+| P_size of a group        | bytes of its rows in the stores of a stage                                                |
+| C_i, C_d, C_j            | nanoseconds spent on storing, expiring and matching, by the rows stored, expired, matched |
+
+Results that were joined under several keys carry their partition groups under the earlier ones
+(`StoreLayout.trail`), so the statistics of groups that lie on other slots and in other stages come from the results
+themselves: the papers' tracing (S2, Alg. 1) and their UpdatePartitionStatistics message (S4, Alg. 2) are a column and a
+sum. Groups of the key at hand are counted for all results. Groups of earlier keys are counted for a sample, taken by
+row hash; in a query without windows, where the hash would be that of the key alone, for all.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeVar
+
+import numpy as np
+
+from watersmeet.engine.mjoin import ALL, Joined
+from watersmeet.plan.keys import key_name
+from watersmeet.plan.layout import StoreLayout
+from watersmeet.plan.partitioning import first_hash, group_of
+from watersmeet.state.run import Hashes, Ints, Run
+
+SAMPLE = 8
+"""One result in so many is traced to the groups of earlier keys."""
+
+T = TypeVar("T")
+GroupCounts = dict[str, tuple[list[int], list[int]]]
+"""By name of the figure: groups, and the figure of each."""
+
+
+class Tally:
+    """The figures of one step."""
+
+    def __init__(self, partitions: int) -> None:
+        self.partitions = partitions
+        self.counts: Counter[str] = Counter()
+        self._groups: dict[str, Ints] = defaultdict(lambda: np.zeros(partitions, dtype=np.int64))
+
+    @contextmanager
+    def spent_on(self, what: str) -> Iterator[None]:
+        began = time.perf_counter_ns()
+        try:
+            yield
+        finally:
+            self.counts[f"{what}_ns"] += time.perf_counter_ns() - began
+
+    def timed(self, what: str, items: Iterable[T]) -> Iterator[T]:
+        """The same items; the time it takes to make them is counted, that of their use is not."""
+        source = iter(items)
+        while True:
+            with self.spent_on(what):
+                try:
+                    item = next(source)
+                except StopIteration:
+                    return
+            yield item
+
+    def trace(self, joined: Joined, *, is_final: bool) -> None:
+        """Credit the groups that have a part in some results: of this stage's key, and of the keys before it."""
+        kind = "output" if is_final else "inter"
+        node, partials = joined.node, joined.partials
+        if node.key:
+            by_key = np.bincount(partials.ranks, minlength=len(joined.delta.hashes))
+            groups = group_of(joined.delta.hashes, self.partitions)
+            self._groups[f"{kind}.{key_name(node.key)}"] += _sums(groups, by_key, self.partitions)
+        earlier = dict.fromkeys(key for layout in node.inputs for key in layout.trail if key != node.key)
+        if earlier:
+            sample, weight = _sample(joined)
+            for key in earlier:
+                groups = joined.group_under(key, self.partitions, sample)
+                self._groups[f"{kind}.{key_name(key)}"] += weight * np.bincount(groups, minlength=self.partitions)
+
+    def spread_pairs(self, groups: int) -> None:
+        """A slot meets only pairs within its own groups: let its pairs stand for those across slots too, which never
+        match."""
+        for name in self.counts:
+            if name.startswith("pairs."):
+                self.counts[name] = self.counts[name] * self.partitions // max(1, groups)
+
+    def weigh(self, stage: int, stores: Sequence[StoreLayout], runs: Iterable[tuple[int, Run]]) -> None:
+        """The bytes per group, and rows and bytes per store, of what a slot keeps in a stage."""
+        edges = np.array([first_hash(group, self.partitions) for group in range(self.partitions)], dtype=np.uint64)
+        for layout in stores:
+            self.counts[f"state_rows.{layout.label}"] += 0
+        for store, run in runs:
+            size = run.nbytes
+            self.counts[f"state_rows.{stores[store].label}"] += run.rows
+            self.counts[f"store_bytes.{stores[store].label}"] += size
+            cuts = np.append(np.searchsorted(run.hashes, edges), len(run.hashes))
+            rows = np.diff(run.starts[cuts].astype(np.int64))
+            self._groups[f"size.{stage}"] += rows * size // max(1, run.rows)
+
+    def groups(self) -> GroupCounts:
+        """The figures that are not zero."""
+        found: GroupCounts = {}
+        for name, figures in self._groups.items():
+            known = np.flatnonzero(figures)
+            found[name] = known.tolist(), figures[known].tolist()
+        return found
+
+
+def _sums(groups: Ints, counts: Ints, partitions: int) -> Ints:
+    return np.bincount(groups, weights=counts, minlength=partitions).astype(np.int64)
+
+
+def _sample(joined: Joined) -> tuple[Ints | slice, int]:
+    """Some results, chosen by their content, and for how many each of them stands."""
+    partials = joined.partials
+    if partials.latest is None or partials.limit is None:
+        return ALL, 1
+    mixed: Hashes = joined.delta.hashes[partials.ranks]
+    for more in (partials.latest, partials.limit):
+        mixed = (mixed ^ more.view(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
+        mixed ^= mixed >> np.uint64(29)
+    return np.flatnonzero((mixed >> np.uint64(40)) % np.uint64(SAMPLE) == 0), SAMPLE

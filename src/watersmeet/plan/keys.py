@@ -1,0 +1,31 @@
+"""Under which key classes a node joins, and the trail of keys that a row has been partitioned by on its way."""
+
+from __future__ import annotations
+
+from watersmeet.plan.tree import Join, Leaf, Tree, streams_of
+from watersmeet.query.logical import JoinQuery
+
+Key = tuple[int, ...]
+"""Key classes, by number; the empty key is that of nodes which no key covers."""
+
+
+def node_key(query: JoinQuery, node: Join) -> Key:
+    """The key classes that all inputs of a node have a column of."""
+    inputs = [streams_of(child) for child in node.inputs]
+    return tuple(i for i, c in enumerate(query.classes) if all(c.streams & streams for streams in inputs))
+
+
+def trail(query: JoinQuery, tree: Tree) -> tuple[Key, ...]:
+    """The keys by which the rows of a tree were partitioned where they were joined, the last one first.
+
+    (A node over several keys has none of its own here: its inputs take different paths.)
+    """
+    if isinstance(tree, Leaf):
+        return ()
+    own = node_key(query, tree)
+    below = [key for child in tree.inputs for key in trail(query, child)]
+    return tuple(dict.fromkeys([*([own] if own else []), *below]))
+
+
+def key_name(key: Key) -> str:
+    return "+".join(map(str, key))
