@@ -20,8 +20,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from watersmeet.engine.fold import Layer, SlotReport, SlotTask, fold, open_state, stores_of
+from watersmeet.engine.compaction import Merging
+from watersmeet.engine.fold import DEFAULT_MERGING, SlotReport, SlotTask, fold, open_state, stores_of
 from watersmeet.engine.inbox import chunks, deltas_of
+from watersmeet.engine.layers import Layer
 from watersmeet.engine.mjoin import Joined, probe
 from watersmeet.engine.outbox import emit, runs_of
 from watersmeet.plan.stages import JoinPlan, NodePlan
@@ -36,6 +38,7 @@ def step(
     frames: Iterable[pa.RecordBatch],
     tiers: Tiers,
     cut: Callable[[Iterable[pa.RecordBatch]], Iterable[pa.Table]] = chunks,
+    merging: Merging = DEFAULT_MERGING,
 ) -> Generator[pa.RecordBatch, None, SlotReport]:
     """Run one stage of one epoch on one slot: yields results (or frames for the next stage), returns the report.
 
@@ -57,7 +60,7 @@ def step(
                 counts["results" if plan.stages[task.stage].feeds is None else "intermediate"] += joined.rows
                 yield emit(plan, task.stage, joined)
             arrived.append(work.take_arrived())
-        return fold(plan, task, layers, arrived, tiers, counts)
+        return fold(plan, task, layers, arrived, tiers, counts, merging)
 
 
 class _Work:
