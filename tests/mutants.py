@@ -141,10 +141,15 @@ MUTANTS = [
     Mutant(
         "a probe trusts the hash",
         "engine.kernels:match_keys",
-        "keys_equal(delta.keys, open_keys, target.keys, positions[open_keys])",
+        "keys_equal(delta.keys, open_keys, target.keys, positions)",
         "np.ones(len(open_keys), dtype=np.bool_)",
     ),
-    Mutant("a probe tries one key per hash", "engine.kernels:match_keys", "positions[open_keys] += 1", "break"),
+    Mutant(
+        "a probe tries one key per hash",
+        "engine.kernels:match_keys",
+        "open_keys, positions = open_keys[~equal], positions[~equal] + 1",
+        "break",
+    ),
     Mutant("a run trusts the hash", "state.run:group_keys", "if len(repeated) and not", "if False and not"),
     Mutant(
         "colliding keys not told apart",
@@ -333,8 +338,18 @@ MUTANTS = [
     Mutant("results mix up rows", "engine.mjoin:Bound.narrowed", "self.index[rows]", "np.sort(self.index[rows])"),
     # merges
     Mutant("a merge loses duplicates", "state.run:merge_runs", _MERGE, _DISTINCT),
-    Mutant("a merge loses layers", "engine.fold:_merged", "by_store[store].append(run)", "by_store[store] = [run]"),
+    Mutant("a merge loses layers", "engine.layers:merged", "by_store[store].append(run)", "by_store[store] = [run]"),
     Mutant("a merge mixes up keys", "state.run:merge_runs", "run.row_ranks() + offset", "run.row_ranks()"),
+    Mutant("a share leaves its rows behind", "engine.fold:_Work.merge_share", "cuts[id(layer)][1] if", "layer if"),
+    Mutant(
+        "a share takes layers whole",
+        "engine.fold:_Work.merge_share",
+        "[inside for inside, _ in cuts.values()]",
+        "[large[i] for i in share.members]",
+    ),
+    Mutant("a cut loses what lies above it", "engine.layers:Grid.cut", "(1, (high, extent.group_high))", ""),
+    Mutant("a cut loses what lies below it", "engine.layers:Grid.cut", "(1, (extent.group_low, low)), ", ""),
+    Mutant("a piece is named as one of all groups", "engine.fold:_named", "layer.groups or (", "None or ("),
     # slots and tiers
     Mutant(
         "extents are not cut for new slots",
@@ -352,8 +367,8 @@ MUTANTS = [
     Mutant(
         "extents are opened whole",
         "engine.fold:_cut",
-        "return run.between_hashes(",
-        "return run if True else run.between_hashes(",
+        "return cut_to_groups(",
+        "return run if True else cut_to_groups(",
     ),
     Mutant("a cut forgets its rank base", "state.run:Run.between_hashes", "self.rank_base + first", "self.rank_base"),
     Mutant("a cut is written with old ranks", "state.segment:_compact", "run.rank_base << run.time_bits", "0"),

@@ -7,7 +7,7 @@ that fails is printed as such a file. Event times in a file count in its `unit` 
     where, within, windows, select    as in StreamJoin
     batches    [{stream: [row, ...]}, ...]; a row is a list in the order of the columns
     trees      the shapes of the join, as in option plan, for the slots in turn (the default tree if none)
-    setting    how the engine starts: slots, partitions, memory, budget, hash, chunk_rows
+    setting    how the engine starts: slots, partitions, memory, budget, hash, chunk_rows, merge_rows
     schedule   per batch: failures before it succeeds ("during" or "after" the work, or "crash": after it, and restart),
                a restart with other slots or budget, wiped memory, the driver's clock
     expected   the result rows, in any order; late: {stream: rows}
@@ -30,6 +30,7 @@ import numpy as np
 import pyarrow as pa
 
 from tests.oracle import Answer, canonical, nested_loop_join
+from watersmeet.engine.compaction import Merging
 from watersmeet.engine.inbox import chunks
 from watersmeet.plan.tree import parse_tree
 from watersmeet.query.logical import JoinQuery, Stream, build_query
@@ -78,6 +79,8 @@ class Setting:
     hash: str = "pandas"
     chunk_rows: int | None = None
     idle_timeout_ms: int | None = None
+    merge_rows: int | None = None
+    """Rows that an epoch may merge, in few cells and in every epoch; None: as the engine does."""
 
 
 @dataclass(frozen=True)
@@ -261,6 +264,7 @@ def _start(scenario: Scenario, folder: Path, setting: Setting) -> InProcessQuery
         hash_keys=HASHES[setting.hash],
         trees=[parse_tree(text, [s.name for s in scenario.query.streams]) for text in scenario.trees],
         cut=chunks if rows_max is None else lambda frames: chunks(frames, rows_max=rows_max),
+        merging=Merging() if setting.merge_rows is None else Merging(0, setting.merge_rows, 2, 4, 1),
     )
 
 

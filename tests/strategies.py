@@ -356,6 +356,7 @@ def _settings(draw: st.DrawFn) -> Setting:
         hash=draw(st.sampled_from(sorted(HASHES))),
         chunk_rows=draw(st.sampled_from((None, 3, 3, 1))),
         idle_timeout_ms=draw(st.sampled_from((None, None, 10))),
+        merge_rows=draw(st.sampled_from((None, 1, 4, 12))),
     )
 
 

@@ -1,18 +1,25 @@
-"""Which layers of state are merged, and which rows are let go: time buckets, tiers and expiry.
+"""Which layers of state are merged, and which rows are let go: time buckets, tiers, shares of work, and expiry.
 
 A *layer* is what one epoch wrote for one bucket, all inputs together: one segment, or what is to become one.
 
 Rows of a windowed query are kept in *time buckets* about an eighth of the longest window wide, and no run crosses a
 bucket: expiry drops whole extents, and a bucket is sorted again only while rows can still come to it.
 
-| bucket                                   | its layers                                                              |
-|------------------------------------------|-------------------------------------------------------------------------|
-| open (rows may still arrive)             | tiers: a layer joins its newer neighbours while it is not over 1.5 times |
-|                                          | as long as they are together, so there are O(log rows)                  |
-| closed (its end is before the watermark) | one: merged once, and then never again                                  |
-| unwindowed query                         | one bucket, always open                                                 |
+No epoch may merge more rows than its *allowance*, which follows the rows that arrived, so that no epoch pays for a
+large state. Layers of up to half an allowance are merged whole; larger ones range by range of partition groups: what is
+merged of them becomes a layer of its own, a *piece*, and the extents of the others are cut. Each slot takes one such
+*share* of the work in one of `share_every` epochs, its own for each slot, or in every epoch if it has fallen behind.
 
-No merge makes a layer longer than `MERGE_ROWS_MAX`, which bounds the memory a merge needs.
+| bucket                         | small layers, whole                       | large layers, range by range      |
+|--------------------------------|-------------------------------------------|-----------------------------------|
+| open (rows may still arrive)   | tiers: a layer joins its newer neighbours | where `fan_in` or more of similar |
+|                                | while it is not over 1.5 times as long as | size, in the same sense, overlap  |
+|                                | they are together                         |                                   |
+| closed (before the watermark)  | all                                       | all, wherever two overlap         |
+| unwindowed query               | one bucket, always open                   |                                   |
+
+So a key lies in O(log rows) layers, and a row is written O(log rows) times. The slot's groups are divided into at most
+`cells` ranges; one of them is merged at once even where its rows exceed the allowance, so there are O(cells) files.
 
 A row is dead once no row that may still arrive can meet it: its interval (see `engine/mjoin.py`) ends by the watermark,
 which for a row of stream i is t + W_i <= watermark. So nothing is let go that something owed could still need.
@@ -21,17 +28,43 @@ which for a row of stream i is t + W_i <= watermark. So nothing is let go that s
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from watersmeet.plan.layout import StoreLayout
-from watersmeet.state.run import Ints, Run, select_rows
+from watersmeet.state.run import Ints, Mask, Run, select_rows
 
 BUCKETS_PER_WINDOW = 8
 BUCKET_US_MAX = 1 << 40
 UNTIMED_BUCKET = 0
 TIER_RATIO = 1.5
 MERGE_ROWS_MAX = 1 << 23
+
+
+@dataclass(frozen=True, slots=True)
+class Merging:
+    """How much merging an epoch may do."""
+
+    rows_per_arrived: int = 16
+    rows_min: int = 1 << 16
+    fan_in: int = 4
+    cells: int = 64
+    share_every: int = 4
+
+    def allowance(self, arrived: int) -> int:
+        """Rows that an epoch may merge when so many arrived; it bounds the memory a merge needs, too."""
+        return min(max(self.rows_min, self.rows_per_arrived * arrived), MERGE_ROWS_MAX)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A share of a large merge: the layers `members`, in the cells [first, last)."""
+
+    members: tuple[int, ...]
+    first: int
+    last: int
+    rows: int
 
 
 def bucket_width_us(stores: Sequence[StoreLayout]) -> int | None:
@@ -75,7 +108,7 @@ def by_bucket(run: Run, layout: StoreLayout, width_us: int | None, watermark_us:
 
 
 def merge_groups(rows: Sequence[int], *, is_closed: bool, rows_max: int = MERGE_ROWS_MAX) -> list[range]:
-    """Cut layers (their lengths, oldest first) into consecutive groups, each of which becomes one layer."""
+    """Cut small layers (their lengths, oldest first) into consecutive groups, each of which becomes one layer."""
     groups: list[range] = []
     end = len(rows)
     while end:
@@ -86,3 +119,36 @@ def merge_groups(rows: Sequence[int], *, is_closed: bool, rows_max: int = MERGE_
         groups.append(range(start, end))
         end = start
     return groups[::-1]
+
+
+def next_share(rows: Ints, *, is_closed: bool, fan_in: int, rows_max: int) -> Share | None:
+    """Which large layers to merge next and where, given the rows of every layer (first axis) in every cell.
+
+    None where fewer than `fan_in` (in a closed bucket: two) layers overlap that are to be merged.
+
+    The share is the first cell in which so many do, and its neighbours in which the same layers are to be merged, up to
+    `rows_max` rows: a merge moves up through the groups, and leaves few cuts behind.
+    """
+    members = _similar(rows, everything=is_closed)
+    deep = members.sum(axis=0) >= (2 if is_closed else fan_in)
+    if not deep.any():
+        return None
+    first = int(deep.argmax())
+    alike = (members[:, first:] == members[:, first : first + 1]).all(axis=0)
+    width = len(alike) if alike.all() else int(alike.argmin())
+    chosen = np.flatnonzero(members[:, first])
+    totals = np.cumsum(rows[chosen, first : first + width].sum(axis=0))
+    fitting = max(1, int(np.searchsorted(totals, rows_max, side="right")))
+    return Share(tuple(map(int, chosen)), first, first + fitting, int(totals[fitting - 1]))
+
+
+def _similar(rows: Ints, *, everything: bool) -> Mask:
+    """In every cell the longest layer that is at most 1.5 times as long as all shorter ones together, and those."""
+    order = np.argsort(rows, axis=0, kind="stable")
+    lengths = np.take_along_axis(rows, order, axis=0)
+    shorter = np.cumsum(lengths, axis=0) - lengths
+    joins = (lengths > 0) & (everything | (lengths <= TIER_RATIO * shorter))
+    upwards = np.logical_or.accumulate(joins[::-1], axis=0)[::-1]
+    members = np.zeros(rows.shape, dtype=np.bool_)
+    np.put_along_axis(members, order, upwards & (lengths > 0), axis=0)
+    return members

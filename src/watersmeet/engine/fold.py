@@ -1,6 +1,7 @@
 """The state of a slot between epochs: opened from extents, and folded together with the rows that arrived.
 
-State lies in *layers* (see `engine/compaction.py`); every layer is one segment, so a merge replaces whole files.
+State lies in *layers* (see `engine/layers.py`), one segment each; which of them are merged, and how much of that an
+epoch may do, is said in `engine/compaction.py`.
 """
 
 from __future__ import annotations
@@ -9,15 +10,26 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from watersmeet.engine.compaction import bucket_width_us, by_bucket, closed, ends_of, expired, merge_groups
+from watersmeet.engine.compaction import (
+    Merging,
+    bucket_width_us,
+    by_bucket,
+    closed,
+    ends_of,
+    expired,
+    merge_groups,
+    next_share,
+)
+from watersmeet.engine.layers import Grid, Layer, cut_to_groups, merged
 from watersmeet.engine.statistics import GroupCounts, Tally
 from watersmeet.plan.layout import StoreLayout
-from watersmeet.plan.partitioning import first_hash
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.plan.tree import Leaf
 from watersmeet.state.manifest import ExtentRef, SegmentRef
-from watersmeet.state.run import Run, merge_runs
+from watersmeet.state.run import Run
 from watersmeet.state.tiers import Tiers, segment_name, task_name
+
+DEFAULT_MERGING = Merging()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +61,6 @@ class SlotReport:
     counts: Mapping[str, int] = field(default_factory=dict)
     groups: GroupCounts = field(default_factory=dict)
     """Figures of partition groups, see `engine/statistics.py`."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Layer:
-    """Runs of one bucket, all inputs together; `extents` name them once they are in a segment."""
-
-    bucket: int
-    runs: tuple[tuple[int, Run], ...]
-    extents: tuple[ExtentRef, ...] = ()
-
-    @property
-    def rows(self) -> int:
-        return sum(run.rows for _, run in self.runs)
 
 
 def stores_of(plan: JoinPlan, task: SlotTask) -> list[StoreLayout]:
@@ -97,10 +96,11 @@ def fold(
     arrived: Sequence[Sequence[tuple[int, Run]]],
     tiers: Tiers,
     tally: Tally,
+    merging: Merging = DEFAULT_MERGING,
 ) -> SlotReport:
     """The state after the epoch: old layers and arrived chunks, dead rows dropped, merged by tier, written."""
     with tally.spent_on("insert"):
-        extents, segments, kept = _written(plan, task, layers, arrived, tiers)
+        extents, segments, kept = _written(plan, task, layers, arrived, tiers, merging)
     tally.counts["inserted"] += sum(run.rows for chunk in arrived for _, run in chunk)
     return _report(task, stores_of(plan, task), extents, segments, kept, tiers, tally)
 
@@ -111,6 +111,7 @@ def _written(
     layers: Sequence[Layer],
     arrived: Sequence[Sequence[tuple[int, Run]]],
     tiers: Tiers,
+    merging: Merging,
 ) -> tuple[list[ExtentRef], list[SegmentRef], list[Layer]]:
     stores = stores_of(plan, task)
     width = bucket_width_us(stores) if plan.windowed else None
@@ -121,12 +122,17 @@ def _written(
     for chunk in arrived:
         for layer in _layers_of(stores, chunk, width, bound):
             shelves[layer.bucket].append(layer)
+    work = _Work(task, plan.partitions, merging, sum(run.rows for chunk in arrived for _, run in chunk))
+    closed_ones = {bucket: closed(bucket, width, bound) for bucket in shelves}
+    for bucket, shelf in sorted(shelves.items()):
+        shelves[bucket] = work.merge_small(shelf, is_closed=closed_ones[bucket])
+    for bucket, shelf in sorted(shelves.items()):
+        shelves[bucket] = work.merge_share(shelf, is_closed=closed_ones[bucket])
     extents: list[ExtentRef] = []
     segments: list[SegmentRef] = []
     kept: list[Layer] = []
-    for bucket, shelf in sorted(shelves.items()):
-        for group in merge_groups([layer.rows for layer in shelf], is_closed=closed(bucket, width, bound)):
-            layer = _merged([shelf[i] for i in group])
+    for _, shelf in sorted(shelves.items()):
+        for layer in shelf:
             if not layer.extents:
                 name = segment_name(task_name(task.epoch, task.stage, task.slot), task.attempt, len(segments))
                 segments.append(tiers.write(name, layer.runs))
@@ -134,6 +140,47 @@ def _written(
             extents += layer.extents
             kept.append(layer)
     return extents, segments, kept
+
+
+class _Work:
+    """The merging of one epoch, within its allowance."""
+
+    def __init__(self, task: SlotTask, partitions: int, merging: Merging, arrived: int) -> None:
+        self.task, self.merging = task, merging
+        self.grid = Grid.over(task.group_low, task.group_high, partitions, merging.cells)
+        self.allowance = self.left = merging.allowance(arrived)
+
+    def merge_small(self, shelf: Sequence[Layer], *, is_closed: bool) -> list[Layer]:
+        """The layers of a bucket, the small ones of them merged."""
+        small = [layer for layer in shelf if self._is_small(layer)]
+        large = [layer for layer in shelf if not self._is_small(layer)]
+        groups = merge_groups([layer.rows for layer in small], is_closed=is_closed, rows_max=self.allowance)
+        made = [merged([small[i] for i in group]) for group in groups]
+        self.left -= sum(layer.rows for layer in made if not layer.extents)
+        return large + made
+
+    def merge_share(self, shelf: Sequence[Layer], *, is_closed: bool) -> list[Layer]:
+        """The layers of a bucket, a share of the large ones merged if the allowance is not used up yet."""
+        large = [layer for layer in shelf if layer.extents and not self._is_small(layer)]
+        merging = self.merging
+        has_turn = (self.task.epoch + self.task.slot) % merging.share_every == 0
+        fan_in = merging.fan_in if has_turn else 2 * merging.fan_in
+        if 2 * self.left < self.allowance or len(large) < (2 if is_closed and has_turn else fan_in):
+            return list(shelf)
+        rows = self.grid.rows(large)
+        share = next_share(rows, is_closed=is_closed and has_turn, fan_in=fan_in, rows_max=self.allowance)
+        if share is None:
+            return list(shelf)
+        self.left -= share.rows
+        cuts = {id(large[i]): self.grid.cut(large[i], share.first, share.last) for i in share.members}
+        rest = [cuts[id(layer)][1] if id(layer) in cuts else layer for layer in shelf]
+        groups = self.grid.edges[share.first], self.grid.edges[share.last]
+        piece = replace(merged([inside for inside, _ in cuts.values()]), groups=groups)
+        return [layer for layer in [piece, *rest] if layer.rows]
+
+    def _is_small(self, layer: Layer) -> bool:
+        whole = layer.covers(self.task.group_low, self.task.group_high)
+        return not layer.extents or (whole and 2 * layer.rows <= self.allowance)
 
 
 def _report(
@@ -164,7 +211,7 @@ def read_state(plan: JoinPlan, task: SlotTask, extents: Sequence[ExtentRef], tie
 
 
 def _cut(run: Run, extent: ExtentRef, partitions: int) -> Run:
-    return run.between_hashes(first_hash(extent.group_low, partitions), first_hash(extent.group_high, partitions))
+    return cut_to_groups(run, extent.group_low, extent.group_high, partitions)
 
 
 def _watermark_bound(plan: JoinPlan, task: SlotTask, arrived: Sequence[Sequence[tuple[int, Run]]]) -> int | None:
@@ -196,21 +243,10 @@ def _layers_of(
     return [Layer(bucket, tuple(runs)) for bucket, runs in buckets.items()]
 
 
-def _merged(layers: Sequence[Layer]) -> Layer:
-    if len(layers) == 1:
-        return layers[0]
-    by_store: dict[int, list[Run]] = defaultdict(list)
-    for store, run in (pair for layer in layers for pair in layer.runs):
-        by_store[store].append(run)
-    merged = tuple((store, run) for store, runs in sorted(by_store.items()) for run in merge_runs(runs))
-    return Layer(layers[0].bucket, merged)
-
-
 def _named(layer: Layer, segment: str, task: SlotTask, stores: Sequence[StoreLayout]) -> tuple[ExtentRef, ...]:
+    groups = layer.groups or (task.group_low, task.group_high)
     return tuple(
-        ExtentRef(
-            segment, index, store, layer.bucket, run.rows, _end(run, stores[store]), task.group_low, task.group_high
-        )
+        ExtentRef(segment, index, store, layer.bucket, run.rows, _end(run, stores[store]), *groups)
         for index, (store, run) in enumerate(layer.runs)
     )
 

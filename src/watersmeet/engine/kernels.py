@@ -1,8 +1,9 @@
 """The kernels of a probe: match distinct keys, search time ranges, expand ranges into rows. Whole arrays only.
 
 Keys are matched once per (delta, run) on *distinct* keys, with their values compared; the rows of a delta, however many
-share a key, then only look up a position. A window is a range of codes (see `state/run.py`), so a probe touches exactly
-the rows that satisfy key and window.
+share a key, then only look up a position. A run that holds a range of the hashes is searched for the keys in that range
+only, and what is kept of a search is what was found, so that a store of many such runs costs little more than one run.
+A window is a range of codes (see `state/run.py`), so a probe touches exactly the rows that satisfy key and window.
 """
 
 from __future__ import annotations
@@ -14,7 +15,20 @@ import numpy.typing as npt
 
 from watersmeet.state.run import Ints, Run, keys_equal
 
-NO_KEY = -1
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Matches:
+    """Keys that a delta and a run have in common: their numbers in the delta, ascending, and positions in the run."""
+
+    keys: Ints
+    positions: Ints
+
+    def of_needles(self, order: Ints, ranks: Ints) -> tuple[Ints, Ints]:
+        """Needles that have a matched key, with its position; `order` sorts the needles by key, to `ranks`."""
+        start = np.searchsorted(ranks, self.keys)
+        count = np.searchsorted(ranks, self.keys, side="right") - start
+        number, places = expand(Ranges(np.arange(len(count)), start, count))
+        return order[places], self.positions[number]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,39 +43,42 @@ class Ranges:
         return Ranges(self.needle[low:high], self.start[low:high], self.count[low:high])
 
 
-def match_keys(delta: Run, target: Run) -> Ints:
-    """For every distinct key of `delta` its position among the keys of `target`, or NO_KEY."""
-    positions = np.searchsorted(target.hashes, delta.hashes).astype(np.int64)
-    result = np.full(len(positions), NO_KEY, dtype=np.int64)
-    open_keys = np.arange(len(positions), dtype=np.int64)
-    size = len(target.hashes)
+def match_keys(delta: Run, target: Run) -> Matches:
+    """The distinct keys of `delta` that `target` has."""
+    first, last = 0, 0
+    if len(target.hashes):
+        first = int(np.searchsorted(delta.hashes, target.hashes[0]))
+        last = int(np.searchsorted(delta.hashes, target.hashes[-1], side="right"))
+    open_keys = np.arange(first, last, dtype=np.int64)
+    positions = np.searchsorted(target.hashes, delta.hashes[first:last])
+    found: list[tuple[Ints, Ints]] = []
     # One round, unless different keys share a hash: then the next entry with that hash is tried.
     while len(open_keys):
-        inside = positions[open_keys] < size
-        open_keys = open_keys[inside]
-        open_keys = open_keys[target.hashes[positions[open_keys]] == delta.hashes[open_keys]]
-        if len(open_keys) == 0:
+        inside = target.hashes.take(positions, mode="clip") == delta.hashes[open_keys]
+        inside &= positions < len(target.hashes)
+        open_keys, positions = open_keys[inside], positions[inside]
+        if not len(open_keys):
             break
-        equal = keys_equal(delta.keys, open_keys, target.keys, positions[open_keys])
-        found = open_keys[equal]
-        result[found] = positions[found]
-        open_keys = open_keys[~equal]
-        positions[open_keys] += 1
-    return result
+        equal = keys_equal(delta.keys, open_keys, target.keys, positions)
+        found.append((open_keys[equal], positions[equal]))
+        open_keys, positions = open_keys[~equal], positions[~equal] + 1
+    if len(found) < 2:
+        return Matches(*found[0]) if found else Matches(open_keys, open_keys)
+    keys, places = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    order = np.argsort(keys)
+    return Matches(keys[order], places[order])
 
 
 def all_rows(target: Run, positions: Ints) -> Ranges:
     """Every row of the matched keys; `positions` holds one entry per needle."""
-    needle = np.flatnonzero(positions >= 0)
-    found = positions[needle]
-    start = target.starts[found].astype(np.int64)
-    return Ranges(needle, start, target.starts[found + 1] - start)
+    start = target.starts[positions].astype(np.int64)
+    return Ranges(np.arange(len(positions)), start, target.starts[positions + 1] - start)
 
 
 def rows_between(target: Run, positions: Ints, low: Ints, high: Ints) -> Ranges:
     """The rows of the matched keys with low <= event time < high, per needle."""
     assert target.codes is not None
-    near = (positions >= 0) & (low <= target.time_max) & (high > target.time_min)
+    near = (low <= target.time_max) & (high > target.time_min)
     needle = np.flatnonzero(near)
     found = positions[needle]
     low, high = low[needle], high[needle]

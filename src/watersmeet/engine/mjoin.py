@@ -19,7 +19,7 @@ time, not memory.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -30,6 +30,7 @@ import pyarrow.compute as pc
 
 from watersmeet.engine.expressions import evaluate
 from watersmeet.engine.kernels import (
+    Matches,
     Ranges,
     all_rows,
     cut_points,
@@ -140,21 +141,27 @@ def probe(
     """
     order = node.probe_orders[origin]
     counts = Counter() if counts is None else counts
-    positions = {j: [match_keys(delta, run) for run in targets[j]] for j in order}
+    matched = {j: _known_keys(delta, targets[j]) for j in order}
     for j in order:
-        _count_pairs(counts, node, (origin, j), delta, zip(targets[j], positions[j], strict=True))
+        _count_pairs(counts, node, (origin, j), delta, targets[j], matched[j])
     alive = np.ones(len(delta.hashes), dtype=np.bool_)
     for j in order:
         found = np.zeros(len(delta.hashes), dtype=np.bool_)
-        for matched in positions[j]:
-            found |= matched >= 0
+        for _, matches in matched[j]:
+            found[matches.keys] = True
         alive &= found
-    hop = _Hop(node, origin, delta, targets, positions, rows_max, counts)
+    hop = _Hop(node, origin, delta, matched, rows_max, counts)
     ranks = delta.row_ranks()
     rows = np.flatnonzero(alive[ranks])
     for start in range(0, len(rows), rows_max):
         part = rows[start : start + rows_max]
         yield from hop.follow(hop.start(part + int(delta.starts[0]), ranks[part]), order)
+
+
+def _known_keys(delta: Run, target: Sequence[Run]) -> list[tuple[Run, Matches]]:
+    """The runs that have keys of the delta, and where."""
+    matched = ((run, match_keys(delta, run)) for run in target)
+    return [(run, matches) for run, matches in matched if len(matches.keys)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -164,8 +171,7 @@ class _Hop:
     node: NodePlan
     origin: int
     delta: Run
-    targets: Sequence[Sequence[Run]]
-    positions: dict[int, list[Ints]]
+    targets: dict[int, list[tuple[Run, Matches]]]
     rows_max: int
     counts: Counter[str]
 
@@ -185,23 +191,30 @@ class _Hop:
                 yield Joined(self.node, self.delta, partials)
             return
         target, *rest = order
-        found = [split_long(self._search(partials, target, i), self.rows_max) for i in range(len(self.targets[target]))]
+        by_key = np.argsort(partials.ranks, kind="stable")
+        ranks = partials.ranks[by_key]
+        found = [
+            split_long(self._search(partials, target, run, *matches.of_needles(by_key, ranks)), self.rows_max)
+            for run, matches in self.targets[target]
+        ]
         sizes = np.concatenate([ranges.count for ranges in found]) if found else np.zeros(0, dtype=np.int64)
         edges = np.cumsum([0, *(len(ranges.count) for ranges in found)])
         for low, high in pairwise(cut_points(sizes, self.rows_max)):
             pieces = [
                 (run, ranges.slice(max(low, int(first)) - int(first), min(high, int(last)) - int(first)))
-                for run, ranges, first, last in zip(self.targets[target], found, edges, edges[1:], strict=False)
+                for (run, _), ranges, first, last in zip(self.targets[target], found, edges, edges[1:], strict=False)
                 if first < high and last > low
             ]
             yield from self.follow(self._filtered(self._bind(partials, target, pieces), target), rest)
 
-    def _search(self, partials: Partials, target: int, number: int) -> Ranges:
-        run = self.targets[target][number]
-        positions = self.positions[target][number][partials.ranks]
+    def _search(self, partials: Partials, target: int, run: Run, needles: Ints, positions: Ints) -> Ranges:
+        """The rows of a run that some partials meet, given the positions of their keys in it."""
         if partials.latest is None or partials.limit is None:
-            return all_rows(run, positions)
-        return rows_between(run, positions, partials.latest - self._span(target) + 1, partials.limit)
+            found = all_rows(run, positions)
+        else:
+            low = partials.latest[needles] - self._span(target) + 1
+            found = rows_between(run, positions, low, partials.limit[needles])
+        return replace(found, needle=needles[found.needle])
 
     def _bind(self, partials: Partials, target: int, pieces: Sequence[tuple[Run, Ranges]]) -> Partials:
         expanded = [self._still_open(partials, target, run, *expand(ranges)) for run, ranges in pieces]
@@ -264,12 +277,17 @@ class _Hop:
 
 
 def _count_pairs(
-    counts: Counter[str], node: NodePlan, pair: tuple[int, int], delta: Run, matched: Iterable[tuple[Run, Ints]]
+    counts: Counter[str],
+    node: NodePlan,
+    pair: tuple[int, int],
+    delta: Run,
+    store: Sequence[Run],
+    matched: Sequence[tuple[Run, Matches]],
 ) -> None:
     """How many pairs of rows there are between a delta and a store, and how many of them agree on the key."""
     name = "~".join(sorted(node.inputs[i].label for i in pair))
-    ours = np.diff(delta.starts)
-    for run, positions in matched:
-        known = positions >= 0
-        counts[f"pairs.{name}"] += delta.rows * run.rows
-        counts[f"matches.{name}"] += int(ours[known] @ np.diff(run.starts)[positions[known]])
+    ours = np.diff(delta.starts).astype(np.int64)
+    counts[f"pairs.{name}"] += delta.rows * sum(run.rows for run in store)
+    for run, matches in matched:
+        theirs = run.starts[matches.positions + 1] - run.starts[matches.positions]
+        counts[f"matches.{name}"] += int(ours[matches.keys] @ theirs)

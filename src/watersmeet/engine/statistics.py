@@ -108,7 +108,8 @@ class Tally:
         found: GroupCounts = {}
         for name, figures in self._groups.items():
             known = np.flatnonzero(figures)
-            found[name] = known.tolist(), figures[known].tolist()
+            if len(known):
+                found[name] = known.tolist(), figures[known].tolist()
         return found
 
 

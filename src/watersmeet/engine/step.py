@@ -20,8 +20,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from watersmeet.engine.fold import Layer, SlotReport, SlotTask, fold, open_state, read_state, stores_of
+from watersmeet.engine.compaction import Merging
+from watersmeet.engine.fold import DEFAULT_MERGING, SlotReport, SlotTask, fold, open_state, read_state, stores_of
 from watersmeet.engine.inbox import chunks, deltas_of
+from watersmeet.engine.layers import Layer
 from watersmeet.engine.mjoin import Joined, probe
 from watersmeet.engine.outbox import Emitted, emit, runs_of
 from watersmeet.engine.statistics import Tally
@@ -35,7 +37,12 @@ Cut = Callable[[Iterable[pa.RecordBatch]], Iterable[pa.Table]]
 
 
 def step(
-    plan: JoinPlan, task: SlotTask, frames: Iterable[pa.RecordBatch], tiers: Tiers, cut: Cut = chunks
+    plan: JoinPlan,
+    task: SlotTask,
+    frames: Iterable[pa.RecordBatch],
+    tiers: Tiers,
+    cut: Cut = chunks,
+    merging: Merging = DEFAULT_MERGING,
 ) -> Generator[Emitted, None, SlotReport]:
     """Run one stage of one epoch on one slot: yields results or frames for other stages, returns the report.
 
@@ -52,7 +59,7 @@ def step(
             arrived = yield from _run_nodes(plan, task, layers, inbox, tally, scratch)
         if plan.stages[task.stage].key:
             tally.spread_pairs(task.group_high - task.group_low)
-        return fold(plan, task, layers, arrived, tiers, tally)
+        return fold(plan, task, layers, arrived, tiers, tally, merging)
 
 
 Arrived = list[list[tuple[int, Run]]]

@@ -15,7 +15,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.engine.fold import SlotReport
+from watersmeet.engine.compaction import Merging
+from watersmeet.engine.fold import DEFAULT_MERGING, SlotReport
 from watersmeet.engine.inbox import chunks, normalise_key
 from watersmeet.engine.outbox import Emitted
 from watersmeet.engine.step import step
@@ -64,13 +65,14 @@ class InProcessQuery:
         hash_keys: Hash = pandas_hash,
         cut: Callable[[Iterable[pa.RecordBatch]], Iterable[pa.Table]] = chunks,
         trees: Sequence[Join] = (),
+        merging: Merging = DEFAULT_MERGING,
     ) -> None:
         if any(item.column is None for item in query.select) or query.filters:
             raise QueryError("filters and expressions in the select list are evaluated by Spark")
         self.query = query
         self.plan = plan_join(query, tuple(trees) or (default_tree(query),), partitions)
         self.folder, self.memory, self.budget = folder, memory, memory_budget_bytes
-        self.hash_keys, self.cut = hash_keys, cut
+        self.hash_keys, self.cut, self.merging = hash_keys, cut, merging
         manifests = names(folder / "manifests")
         if manifests:
             self.manifest = from_json((folder / "manifests" / manifests[-1]).read_bytes())
@@ -107,7 +109,7 @@ class InProcessQuery:
             for task in slot_tasks(self.plan, self.manifest, number):
                 share = [self._share(frame, task.slot) for frame in inboxes[number]]
                 emitted: list[Emitted] = []
-                running = step(self.plan, named(task, attempt), share, self._tiers(), self.cut)
+                running = step(self.plan, named(task, attempt), share, self._tiers(), self.cut, self.merging)
                 reports.append(drain(running, emitted))
                 for one in emitted:
                     if one.stage is None:

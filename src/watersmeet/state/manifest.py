@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from operator import attrgetter
 from typing import Any
 
 from watersmeet.errors import CheckpointError
@@ -62,10 +63,13 @@ class Manifest:
         return len(self.extents[0])
 
     def to_json(self) -> bytes:
-        value = asdict(self)
+        value = {f.name: getattr(self, f.name) for f in fields(self)}
         value["segments"] = [[s.name, s.bytes, s.crc] for s in self.segments.values()]
-        value["extents"] = [[[list(asdict(e).values()) for e in slot] for slot in stage] for stage in self.extents]
+        value["extents"] = [[[_values(e) for e in slot] for slot in stage] for stage in self.extents]
         return json.dumps({"format": FORMAT_VERSION, **value}).encode()
+
+
+_values = attrgetter(*(f.name for f in fields(ExtentRef)))
 
 
 def before_first_epoch(streams: int, stages: int, partitions: int, slots: int) -> Manifest:

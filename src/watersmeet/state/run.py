@@ -68,7 +68,9 @@ class Run:
         return slice(int(self.starts[0]), int(self.starts[-1]))
 
     def between_hashes(self, low: int, high: int) -> Run:
-        """The rows whose hash is in [low, high), without a copy."""
+        """The rows whose hash is in [low, high), without a copy; a run that lies within is not searched."""
+        if len(self.hashes) and low <= int(self.hashes[0]) and int(self.hashes[-1]) < high:
+            return self
         ends = [
             len(self.hashes) if h >= 1 << 64 else int(np.searchsorted(self.hashes, np.uint64(h))) for h in (low, high)
         ]

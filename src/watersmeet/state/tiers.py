@@ -37,6 +37,9 @@ SUFFIX = ".seg"
 _verified: set[Path] = set()
 """Durable files whose checksum this process has verified: they are immutable, so once is enough."""
 
+_mapped: dict[Path, tuple[int, list[tuple[int, Run]]]] = {}
+"""Files this process has mapped, with their inode. Mapped anew in every epoch, they would cost page faults anew."""
+
 
 def task_name(epoch: int, stage: int, slot: int) -> str:
     return f"{epoch:012d}-{stage:02d}-{slot:04d}"
@@ -64,9 +67,11 @@ class Tiers:
 
     def sweep(self, live: Iterable[str], task: str) -> None:
         """Remove from memory what is not live: of earlier epochs, and of failed attempts at this very task."""
+        keep, epoch = set(live), epoch_of(task)
+        for path in [path for path in _mapped if path.name not in keep and path.parent in (self.durable, self.memory)]:
+            del _mapped[path]
         if self.memory is None or not self.memory.is_dir():
             return
-        keep, epoch = set(live), epoch_of(task)
         for entry in os.scandir(self.memory):
             failed = entry.name.startswith(f"{task}-") and entry.name.endswith(SUFFIX)
             segment = entry.name.partition(SUFFIX)[0] + SUFFIX  # a copy in the making counts as what it will be
@@ -76,28 +81,28 @@ class Tiers:
     def open(self, ref: SegmentRef) -> list[tuple[int, Run]]:
         """The (store, run) pairs of a segment; raises CorruptSegmentError with its name if its bytes are wrong."""
         if self.memory is None:
-            return read_segment(self._verified_durable(ref))
+            return _map(self._verified_durable(ref))
         path = self.memory / ref.name
         if path.exists() or (self._has_room(ref.bytes) and self._fetch(ref, path)):
             try:
-                runs = read_segment(path)
+                runs = _map(path)
             except CorruptSegmentError:
                 if path.exists():
                     raise  # otherwise another slot, which shared the segment, has evicted it meanwhile
             else:
                 self._note(ref)
                 return runs
-        return read_segment(self._verified_durable(ref))
+        return _map(self._verified_durable(ref))
 
     def peek(self, ref: SegmentRef) -> list[tuple[int, Run]]:
         """A segment that another stage keeps, wherever it lies; it is neither fetched nor counted here."""
         if self.memory is not None and (path := self.memory / ref.name).exists():
             try:
-                return read_segment(path)
+                return _map(path)
             except CorruptSegmentError:
                 if path.exists():
                     raise  # otherwise its keeper has evicted it meanwhile
-        return read_segment(self._verified_durable(ref))
+        return _map(self._verified_durable(ref))
 
     def write(self, name: str, runs: Sequence[tuple[int, Run]]) -> SegmentRef:
         """Write a segment durably and, budget permitting, into memory."""
@@ -123,6 +128,7 @@ class Tiers:
         for name in self._resident.keys() - kept.keys():
             if self.memory is not None:
                 (self.memory / name).unlink(missing_ok=True)
+                _mapped.pop(self.memory / name, None)
         self._resident = kept
         self.resident_bytes = used
 
@@ -145,6 +151,18 @@ class Tiers:
             _require(path, ref)
             _verified.add(path)
         return path
+
+
+def _map(path: Path) -> list[tuple[int, Run]]:
+    """The runs of a segment file, mapped once as long as it is the same file."""
+    try:
+        inode = path.stat().st_ino
+    except FileNotFoundError:
+        return read_segment(path)  # which says what is wrong
+    known = _mapped.get(path)
+    if known is None or known[0] != inode:
+        known = _mapped[path] = (inode, read_segment(path))
+    return known[1]
 
 
 def _copy(source: Path, target: Path) -> bool:

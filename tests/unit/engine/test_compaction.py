@@ -8,14 +8,17 @@ from hypothesis import strategies as st
 
 from watersmeet.engine.compaction import (
     BUCKET_US_MAX,
+    MERGE_ROWS_MAX,
     TIER_RATIO,
     UNTIMED_BUCKET,
+    Merging,
     bucket_width_us,
     by_bucket,
     closed,
     ends_of,
     expired,
     merge_groups,
+    next_share,
 )
 from watersmeet.plan.layout import StoreLayout
 from watersmeet.plan.tree import Join, Leaf
@@ -130,3 +133,37 @@ def test_layers_grow_with_the_logarithm_of_the_epochs(epochs):
     assert sum(layers) == 10 * epochs
     assert len(layers) <= 2 + np.log(epochs) / np.log(TIER_RATIO)
     assert written <= 10 * epochs * (3 + 2 * np.log2(epochs))
+
+
+def test_the_allowance_follows_the_rows_that_arrived():
+    assert Merging().allowance(0) == Merging().rows_min
+    assert Merging().allowance(100_000) == 100_000 * Merging().rows_per_arrived
+    assert Merging().allowance(1 << 40) == MERGE_ROWS_MAX
+
+
+CELLS = st.integers(1, 6).flatmap(
+    lambda cells: st.lists(st.lists(st.integers(0, 40), min_size=cells, max_size=cells), min_size=1, max_size=8)
+)
+
+
+@given(CELLS, st.booleans(), st.integers(2, 5), st.integers(1, 100))
+def test_a_share_is_several_layers_in_neighbouring_cells_and_bounded(rows, is_closed, fan_in, rows_max):
+    counted = np.array(rows, dtype=np.int64)
+    share = next_share(counted, is_closed=is_closed, fan_in=fan_in, rows_max=rows_max)
+    if share is None:
+        assert not is_closed or (counted > 0).sum(axis=0).max() < 2
+        return
+    taken = counted[list(share.members), share.first : share.last]
+    assert (taken > 0).all()
+    assert len(share.members) >= (2 if is_closed else fan_in)
+    assert share.rows == taken.sum()
+    assert share.rows <= rows_max or share.last == share.first + 1
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=40), st.integers(2, 5))
+def test_what_is_left_alone_grows_geometrically(lengths, fan_in):
+    layers = list(lengths)
+    while share := next_share(np.array([[n] for n in layers]), is_closed=False, fan_in=fan_in, rows_max=1):
+        layers = [n for i, n in enumerate(layers) if i not in share.members] + [share.rows]
+    assert sum(layers) == sum(lengths)
+    assert len(layers) <= fan_in + np.log(sum(lengths)) / np.log(1 + TIER_RATIO)

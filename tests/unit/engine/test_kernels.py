@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.oracle import canonical, nested_loop_join
 from tests.scenarios import UTC, table_of
 from watersmeet.engine.inbox import deltas_of
-from watersmeet.engine.kernels import NO_KEY, Ranges, all_rows, cut_points, expand, match_keys, rows_between, split_long
+from watersmeet.engine.kernels import Ranges, all_rows, cut_points, expand, match_keys, rows_between, split_long
 from watersmeet.engine.mjoin import probe
 from watersmeet.engine.outbox import emit
 from watersmeet.query.logical import Stream, build_query
@@ -39,7 +39,22 @@ def keys_of(run: Run) -> list[int]:
 def test_a_key_matches_itself_and_nothing_else(delta_rows, target_rows, hashing):
     delta, target = run_of(delta_rows, hashing), run_of(target_rows, hashing)
     places = {key: place for place, key in enumerate(keys_of(target))}
-    assert match_keys(delta, target).tolist() == [places.get(key, NO_KEY) for key in keys_of(delta)]
+    matched = match_keys(delta, target)
+    assert list(zip(matched.keys.tolist(), matched.positions.tolist(), strict=True)) == [
+        (number, places[key]) for number, key in enumerate(keys_of(delta)) if key in places
+    ]
+
+
+@given(ROWS, ROWS, st.lists(st.integers(0, 99), max_size=12))
+@settings(deadline=None, max_examples=200)
+def test_needles_find_the_positions_of_their_keys(delta_rows, target_rows, numbers):
+    delta, target = run_of(delta_rows), run_of(target_rows)
+    ranks = np.array(numbers, dtype=np.int64) % len(delta.hashes)
+    order = np.argsort(ranks, kind="stable")
+    needles, positions = match_keys(delta, target).of_needles(order, ranks[order])
+    names, places = keys_of(delta), keys_of(target)
+    expected = [(n, places.index(names[rank])) for n, rank in enumerate(ranks) if names[rank] in places]
+    assert sorted(zip(needles.tolist(), positions.tolist(), strict=True)) == expected
 
 
 @given(ROWS, ROWS, st.integers(-10, 10), st.integers(0, 20), st.sampled_from(sorted(HASHES)))
@@ -47,9 +62,10 @@ def test_a_key_matches_itself_and_nothing_else(delta_rows, target_rows, hashing)
 def test_a_range_of_times_is_half_open(delta_rows, target_rows, low, width, hashing):
     delta, target = run_of(delta_rows, hashing), run_of(target_rows, hashing)
     matched = match_keys(delta, target)
-    lows = low + np.arange(len(matched), dtype=np.int64) % 3
+    lows = low + np.arange(len(delta.hashes), dtype=np.int64) % 3
     highs = lows + width
-    needles, rows = expand(rows_between(target, matched, lows, highs))
+    numbers, rows = expand(rows_between(target, matched.positions, lows[matched.keys], highs[matched.keys]))
+    needles = matched.keys[numbers]
     found = sorted(zip(needles.tolist(), target.payload.column(0).take(pa.array(rows)).to_pylist(), strict=True))
     assert found == sorted(
         (needle, value)
@@ -63,7 +79,9 @@ def test_a_range_of_times_is_half_open(delta_rows, target_rows, low, width, hash
 @settings(deadline=None)
 def test_without_times_all_rows_of_a_key_match(delta_rows, target_rows):
     delta, target = run_of(delta_rows, timed=False), run_of(target_rows, timed=False)
-    needles, rows = expand(all_rows(target, match_keys(delta, target)))
+    matched = match_keys(delta, target)
+    numbers, rows = expand(all_rows(target, matched.positions))
+    needles = matched.keys[numbers]
     found = sorted(zip(needles.tolist(), target.payload.column(0).take(pa.array(rows)).to_pylist(), strict=True))
     keys = keys_of(delta)
     assert found == sorted((keys.index(k), v) for v, (k, _) in enumerate(target_rows) if k in keys)

@@ -1,4 +1,4 @@
-"""Statistics against counts made by hand: pairs and matches, tested rows, groups traced through stages, costs, rates."""
+"""Statistics against counts made by hand: pairs and matches, tested rows, groups through all stages, costs, rates."""
 
 from collections import Counter
 

@@ -69,7 +69,7 @@ def test_a_cut_is_searched_and_merged_like_a_run_of_its_own(rows, low, high):
     assert rows_in([cut]) == expected
     if expected:
         assert rows_in(merge_runs([cut, *run_of([(9, 0, 0)])])) == [*expected, (9, 0, 0)]
-        matched = match_keys(run, cut)
+        matched = match_keys(run, cut).positions
         wide = np.full(len(matched), 1, dtype=np.int64)
         _, found = expand(rows_between(cut, matched, -9 * wide, 10 * wide))
         assert sorted(found.tolist()) == list(range(cut.rows_slice().start, cut.rows_slice().stop))
@@ -95,7 +95,9 @@ def test_codes_that_would_overflow_become_several_runs_that_still_answer():
     for low, high in ((-(2**61), 0), (0, 2**61), (int(times[2000]), int(times[2000]) + 1)):
         found = []
         for run in runs:
-            ranges = rows_between(run, match_keys(needle, run), np.array([low]), np.array([high]))
+            positions = match_keys(needle, run).positions
+            wide = np.ones(len(positions), dtype=np.int64)
+            ranges = rows_between(run, positions, low * wide, high * wide)
             _, numbers = expand(ranges)
             found += run.payload.column(0).take(pa.array(numbers)).to_pylist()
         assert sorted(found) == [v for k, t, v in rows if k == 0 and low <= t < high]

@@ -1,0 +1,100 @@
+"""Layers: what of the state is merged and written as one, and how a layer is counted, cut and merged.
+
+A layer holds runs of one bucket, all inputs together. Once it is written it is a segment, and its extents say which
+groups of it still count: a merge that takes a range of groups out of a layer only cuts its extents.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from watersmeet.plan.partitioning import first_hash
+from watersmeet.state.manifest import ExtentRef
+from watersmeet.state.run import Ints, Run, merge_runs
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layer:
+    """Runs of one bucket with their stores; `extents`, one for each run, name them once they are in a segment.
+
+    `groups` is the range that a piece was merged in; None for a layer of all groups.
+    """
+
+    bucket: int
+    runs: tuple[tuple[int, Run], ...]
+    extents: tuple[ExtentRef, ...] = ()
+    groups: tuple[int, int] | None = None
+
+    @property
+    def rows(self) -> int:
+        return sum(run.rows for _, run in self.runs)
+
+    def covers(self, group_low: int, group_high: int) -> bool:
+        """Whether the layer is no piece and has not been cut, as far as those groups go."""
+        return self.groups is None and all(
+            e.group_low <= group_low and e.group_high >= group_high for e in self.extents
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """The groups of a slot, divided into cells: the finest ranges in which its layers are merged."""
+
+    edges: tuple[int, ...]
+    partitions: int
+
+    @staticmethod
+    def over(group_low: int, group_high: int, partitions: int, cells: int) -> Grid:
+        groups = group_high - group_low
+        cells = max(1, min(cells, groups))
+        return Grid(tuple(group_low + groups * i // cells for i in range(cells + 1)), partitions)
+
+    def hash_at(self, edge: int) -> int:
+        return first_hash(self.edges[edge], self.partitions)
+
+    def rows(self, layers: Sequence[Layer]) -> Ints:
+        """The rows of every layer (first axis) in every cell."""
+        inner = np.array([self.hash_at(edge) for edge in range(1, len(self.edges) - 1)], dtype=np.uint64)
+        counted = np.zeros((len(layers), len(self.edges) - 1), dtype=np.int64)
+        for number, layer in enumerate(layers):
+            for _, run in layer.runs:
+                cuts = [0, *np.searchsorted(run.hashes, inner), len(run.hashes)]
+                counted[number] += np.diff(run.starts[cuts])
+        return counted
+
+    def cut(self, layer: Layer, first: int, last: int) -> tuple[Layer, Layer]:
+        """A written layer, inside and outside the cells [first, last)."""
+        low, high = self.edges[first], self.edges[last]
+        sides: tuple[list[tuple[int, Run, ExtentRef]], ...] = ([], [])
+        for (store, run), extent in zip(layer.runs, layer.extents, strict=True):
+            for side, (start, stop) in ((1, (extent.group_low, low)), (0, (low, high)), (1, (high, extent.group_high))):
+                start, stop = max(start, extent.group_low), min(stop, extent.group_high)
+                if start < stop:
+                    part = cut_to_groups(run, start, stop, self.partitions)
+                    if part.rows:
+                        kept = replace(extent, rows=part.rows, group_low=start, group_high=stop)
+                        sides[side].append((store, part, kept))
+        inside, outside = (
+            Layer(layer.bucket, tuple((store, run) for store, run, _ in side), tuple(e for _, _, e in side))
+            for side in sides
+        )
+        return inside, outside
+
+
+def cut_to_groups(run: Run, group_low: int, group_high: int, partitions: int) -> Run:
+    return run.between_hashes(first_hash(group_low, partitions), first_hash(group_high, partitions))
+
+
+def merged(layers: Sequence[Layer]) -> Layer:
+    """The rows of some layers of a bucket as one layer, not yet written unless it is the only one."""
+    if len(layers) == 1:
+        return layers[0]
+    by_store: dict[int, list[Run]] = defaultdict(list)
+    for store, run in (pair for layer in layers for pair in layer.runs):
+        by_store[store].append(run)
+    runs = tuple((store, run) for store, runs in sorted(by_store.items()) for run in merge_runs(runs))
+    return Layer(layers[0].bucket, runs)
