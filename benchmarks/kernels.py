@@ -11,12 +11,12 @@
 |        | order, and strings                            |                                                          |
 
 Workload: a state of 500,000 rows over two minutes, a batch of 50,000 rows in the next 12 s, a window of 60 s; once with
-20,000 keys (25 rows each) and once with 200,000, because the winners differ. Rows arrive in time order. (Key, time) is unique, so every order is determined, and every rival is asserted to
-give the same rows in the same order (of a join: the same pairs) before it is timed. Other sorts stand in for
-`np.argsort` inside our own code, so that they do all of its work; the sorts of whole tables do less, building no index.
-Rivals run in turn, several rounds, least CPU time each. *Naive* is per-row Python, on a sample and scaled where slow.
-numba is a rival where it is installed (it is no dependency of ours), and its compilation is not timed; the result says
-whether it took part.
+20,000 keys (25 rows each) and once with 200,000, because the winners differ. Rows arrive in time order. (Key, time) is
+unique, so every order is determined, and every rival is asserted to give the same rows in the same order (of a join:
+the same pairs) before it is timed. Other sorts stand in for `np.argsort` inside our own code, so that they do all of
+its work; the sorts of whole tables do less, building no index. Rivals run in turn, several rounds, least CPU time each.
+*Naive* is per-row Python, on a sample and scaled where slow. numba is a rival where it is installed (it is no
+dependency of ours), and its compilation is not timed; the result says whether it took part.
 
 The figures are rival / ours: below 1 the rival is faster. `winner` names the fastest.
 """
