@@ -63,7 +63,8 @@ _ADD = "self._add(first + i, run)"
 _LOOP = """    for i in range(len(node.inputs)):
         for run in self._delta(node, i, deltas):
             first, last = node.first_store, node.first_store + len(node.inputs)
-            yield from probe(node, i, run, self.stores[first:last])
+            found = probe(node, i, run, self.stores[first:last], counts=self.tally.counts)
+            yield from self.tally.timed("probe", found)
             self._add(first + i, run)"""
 _EAGER = """self._add(first + i, run)
             span = node.inputs[i].span_us or 1 << 61
@@ -243,7 +244,7 @@ MUTANTS = [
     Mutant(
         "a class that is no key is not compared",
         "engine.mjoin:_Hop._filtered",
-        "partials = _kept(partials, key_values_equal(*sides))",
+        'partials = self._kept(partials, key_values_equal(*sides), f"key {equality.key_class}")',
         "pass",
     ),
     Mutant(
@@ -341,12 +342,6 @@ MUTANTS = [
     Mutant("a merge loses layers", "engine.layers:merged", "by_store[store].append(run)", "by_store[store] = [run]"),
     Mutant("a merge mixes up keys", "state.run:merge_runs", "run.row_ranks() + offset", "run.row_ranks()"),
     Mutant("a share leaves its rows behind", "engine.fold:_Work.merge_share", "cuts[id(layer)][1] if", "layer if"),
-    Mutant(
-        "a share takes layers whole",
-        "engine.fold:_Work.merge_share",
-        "[inside for inside, _ in cuts.values()]",
-        "[large[i] for i in share.members]",
-    ),
     Mutant("a cut loses what lies above it", "engine.layers:Grid.cut", "(1, (high, extent.group_high))", ""),
     Mutant("a cut loses what lies below it", "engine.layers:Grid.cut", "(1, (extent.group_low, low)), ", ""),
     Mutant("a piece is named as one of all groups", "engine.fold:_named", "layer.groups or (", "None or ("),

@@ -120,10 +120,11 @@ def _sums(groups: Ints, counts: Ints, partitions: int) -> Ints:
 def _sample(joined: Joined) -> tuple[Ints | slice, int]:
     """Some results, chosen by their content, and for how many each of them stands."""
     partials = joined.partials
-    if partials.latest is None or partials.limit is None:
+    if partials.limit is None:
         return ALL, 1
     mixed: Hashes = joined.delta.hashes[partials.ranks]
-    for more in (partials.latest, partials.limit):
+    times = (bound.times[bound.index] for bound in partials.bound.values() if bound.times is not None)
+    for more in (partials.limit, *times):
         mixed = (mixed ^ more.view(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
         mixed ^= mixed >> np.uint64(29)
     return np.flatnonzero((mixed >> np.uint64(40)) % np.uint64(SAMPLE) == 0), SAMPLE
