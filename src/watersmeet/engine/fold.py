@@ -117,7 +117,7 @@ def _written(
     width = bucket_width_us(stores) if plan.windowed else None
     bound = _watermark_bound(plan, task, arrived)
     shelves: dict[int, list[Layer]] = defaultdict(list)
-    for layer in layers:
+    for layer in (part for layer in layers if (part := _alive(layer, bound)).runs):
         shelves[layer.bucket].append(layer)
     for chunk in arrived:
         for layer in _layers_of(stores, chunk, width, bound):
@@ -208,6 +208,16 @@ def read_state(plan: JoinPlan, task: SlotTask, extents: Sequence[ExtentRef], tie
     alive = [extent for extent in extents if not expired(extent.expires_us, task.watermark_us)]
     opened = {name: tiers.peek(task.segments[name]) for name in {extent.segment for extent in alive}}
     return [run for e in alive if (run := _cut(opened[e.segment][e.index][1], e, plan.partitions)).rows]
+
+
+def _alive(layer: Layer, watermark_us: int | None) -> Layer:
+    """A written layer without the extents that have just expired."""
+    pairs = [
+        pair for pair in zip(layer.runs, layer.extents, strict=True) if not expired(pair[1].expires_us, watermark_us)
+    ]
+    if len(pairs) == len(layer.runs):
+        return layer
+    return replace(layer, runs=tuple(run for run, _ in pairs), extents=tuple(extent for _, extent in pairs))
 
 
 def _cut(run: Run, extent: ExtentRef, partitions: int) -> Run:

@@ -11,7 +11,8 @@ before the other ends. What they make is the intersection. So each hop searches 
 `latest`, for the range [latest - span + 1, limit), where `span` is the longest window among the streams of the input
 searched; for a stream that is exact, and for stored results the rows that ended too early are then dropped.
 
-Matches are kept as ranges until they are cut into chunks of at most `ROWS_MAX`; each chunk is expanded, filtered by
+Matches are kept as ranges until they are cut into chunks of at most `ROWS_MAX`, or fewer wide rows; each chunk is
+expanded, filtered by
 the predicates it binds, and taken to the next hop before the following chunk is touched. A hot key therefore costs
 time, not memory.
 """
@@ -47,6 +48,7 @@ from watersmeet.query.expressions import Column
 from watersmeet.state.run import Ints, Mask, Run, key_values_equal, take
 
 ROWS_MAX = 1 << 18
+BYTES_MAX = 16 << 20
 ALL = slice(None)
 
 
@@ -140,6 +142,7 @@ def probe(
     Pairs, matches and tested rows are added to `counts`.
     """
     order = node.probe_orders[origin]
+    rows_max = min(rows_max, max(1, BYTES_MAX // (1 + _width([delta]) + sum(_width(targets[j]) for j in order))))
     counts = Counter() if counts is None else counts
     matched = {j: _known_keys(delta, targets[j]) for j in order}
     for j in order:
@@ -156,6 +159,13 @@ def probe(
     for start in range(0, len(rows), rows_max):
         part = rows[start : start + rows_max]
         yield from hop.follow(hop.start(part + int(delta.starts[0]), ranks[part]), order)
+
+
+def _width(runs: Sequence[Run]) -> int:
+    """About how many bytes the payload of one row has, in the run where it has most."""
+    return max(
+        (run.payload.nbytes // max(1, run.payload.num_rows) for run in runs if run.payload.num_columns), default=0
+    )
 
 
 def _known_keys(delta: Run, target: Sequence[Run]) -> list[tuple[Run, Matches]]:

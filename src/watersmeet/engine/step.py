@@ -33,6 +33,9 @@ from watersmeet.state.run import Run
 from watersmeet.state.segment import read_segment, write_segment
 from watersmeet.state.tiers import Tiers
 
+HELD_BYTES_MAX = 128 << 20
+"""Rows of an epoch that wait in memory until they are written."""
+
 Cut = Callable[[Iterable[pa.RecordBatch]], Iterable[pa.Table]]
 
 
@@ -154,12 +157,12 @@ def _runs_by_store(layers: Iterable[Layer], stores: int) -> list[list[Run]]:
 
 
 class _Scratch:
-    """From the second chunk of a large inbox on, rows are kept on disk, so that memory holds one chunk of them."""
+    """From the second chunk of a large inbox on, or when much has been held, rows are kept on disk."""
 
     def __init__(self, parent: Path, cleanup: ExitStack) -> None:
         self._parent, self._cleanup = parent, cleanup
         self._folder: Path | None = None
-        self._files = 0
+        self._files = self._held = 0
 
     def open(self) -> None:
         if self._folder is None:
@@ -168,6 +171,9 @@ class _Scratch:
             self._folder = Path(self._cleanup.enter_context(folder))
 
     def keep(self, store: int, run: Run) -> Run:
+        self._held += run.nbytes
+        if self._held > HELD_BYTES_MAX:
+            self.open()
         if self._folder is None:
             return run
         path = self._folder / str(self._files)

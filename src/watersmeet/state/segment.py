@@ -1,14 +1,17 @@
 """A segment: one immutable file with the runs that one slot wrote in one epoch for one time bucket.
 
-    "WSEG0001" | Arrow IPC streams, each at a multiple of 64 bytes | footer (JSON) | footer length | "WSEG0001"
+    "WSEG0002" | Arrow record batches, each at a multiple of 64 bytes | footer (JSON) | footer length | "WSEG0002"
 
-A run is three streams of one batch each: `keys` (hash and key values, per distinct key), `starts`, and `rows` (codes
-and payload; absent when a store keeps neither). Opening a segment maps the file; no row is read before it is needed.
-The checksum covers the whole file and is kept by the manifest, not by the file: a file cannot vouch for itself.
+A run is three batches: `keys` (hash and key values, per distinct key), `counts` (rows per key, in as few bytes as
+they need), and `rows` (codes and payload; absent when a store keeps neither). The footer says where they are, and holds
+each schema once: segments of few rows must not be mostly schemas. Opening a segment maps the file; no row is read
+before it is needed. The checksum covers the whole file and is kept by the manifest, not by the file: a file cannot
+vouch for itself. Segments of format 1 (IPC streams, `starts` instead of `counts`) are still read.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import zlib
 from collections.abc import Sequence
@@ -22,9 +25,10 @@ import pyarrow as pa
 from watersmeet.errors import CorruptSegmentError
 from watersmeet.state.run import Run
 
-MAGIC = b"WSEG0001"
+MAGIC = b"WSEG0002"
+MAGIC_1 = b"WSEG0001"
 ALIGNMENT = 64
-HASH_FIELD, START_FIELD, CODE_FIELD = "_hash", "_start", "_code"
+HASH_FIELD, COUNT_FIELD, CODE_FIELD = "_hash", "_count", "_code"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +64,10 @@ def write_segment(file: BinaryIO, runs: Sequence[tuple[int, Run]]) -> Checksum:
     """Write (store, run) pairs; the caller makes the file durable."""
     out = _ChecksumWriter(file)
     out.write(MAGIC)
-    footer = [{"store": store, **_write_run(out, run)} for store, run in runs]
-    text = json.dumps({"runs": footer}).encode()
+    schemas: list[pa.Schema] = []
+    footer = [{"store": store, **_write_run(out, run, schemas)} for store, run in runs]
+    told = [base64.b64encode(schema.serialize()).decode() for schema in schemas]
+    text = json.dumps({"schemas": told, "runs": footer}, separators=(",", ":")).encode()
     out.align()
     out.write(text)
     out.write(len(text).to_bytes(8, "little"))
@@ -76,10 +82,12 @@ def read_segment(path: Path) -> list[tuple[int, Run]]:
             buffer = source.read_buffer()
         tail = buffer.slice(buffer.size - 16).to_pybytes()
         length = int.from_bytes(tail[:8], "little")
-        if tail[8:] != MAGIC or buffer.slice(0, 8).to_pybytes() != MAGIC:
+        if tail[8:] not in (MAGIC, MAGIC_1) or buffer.slice(0, 8).to_pybytes() != tail[8:]:
             raise ValueError("not a segment file")
         footer = json.loads(buffer.slice(buffer.size - 16 - length, length).to_pybytes())
-        return [(entry["store"], _read_run(buffer, entry)) for entry in footer["runs"]]
+        told = [base64.b64decode(schema) for schema in footer.get("schemas", ())]
+        schemas = [pa.ipc.read_schema(pa.py_buffer(schema)) for schema in told]
+        return [(entry["store"], _read_run(buffer, entry, schemas)) for entry in footer["runs"]]
     except (OSError, ValueError, LookupError, pa.ArrowInvalid) as error:
         raise CorruptSegmentError(
             f"segment {path.name} cannot be read: {error}",
@@ -97,16 +105,18 @@ def checksum_of(path: Path) -> Checksum:
     return Checksum(length, crc)
 
 
-def _write_run(out: _ChecksumWriter, run: Run) -> dict[str, Any]:
+def _write_run(out: _ChecksumWriter, run: Run, schemas: list[pa.Schema]) -> dict[str, Any]:
     run = _compact(run)
     hashes = pa.array(run.hashes)
+    counts = np.diff(run.starts)
+    counts = counts.astype(np.min_scalar_type(counts.max(initial=0)))
     sections = {
-        "keys": _write_batch(out, _batch({HASH_FIELD: hashes, **_columns(run.keys)})),
-        "starts": _write_batch(out, _batch({START_FIELD: pa.array(run.starts)})),
+        "keys": _write_batch(out, _batch({HASH_FIELD: hashes, **_columns(run.keys)}), schemas),
+        "counts": _write_batch(out, _batch({COUNT_FIELD: pa.array(counts)}), schemas),
     }
     codes = {CODE_FIELD: pa.array(run.codes)} if run.codes is not None else {}
     if rows := {**codes, **_columns(run.payload)}:
-        sections["rows"] = _write_batch(out, _batch(rows))
+        sections["rows"] = _write_batch(out, _batch(rows), schemas)
     times = {name: int(getattr(run, name)) for name in ("time_origin", "time_bits", "time_min", "time_max")}
     return {"sections": sections, "coded": run.codes is not None, **times}
 
@@ -124,9 +134,14 @@ def _compact(run: Run) -> Run:
     )  # fmt: skip
 
 
-def _read_run(buffer: pa.Buffer, entry: dict[str, Any]) -> Run:
-    sections = {name: _read_batch(buffer, *place) for name, place in entry["sections"].items()}
-    keys, starts = sections["keys"], sections["starts"]
+def _read_run(buffer: pa.Buffer, entry: dict[str, Any], schemas: Sequence[pa.Schema]) -> Run:
+    sections = {name: _read_batch(buffer, schemas, *place) for name, place in entry["sections"].items()}
+    keys = sections["keys"]
+    if "counts" in sections:
+        starts = np.zeros(keys.num_rows + 1, dtype=np.int32)
+        np.cumsum(sections["counts"].column(0).to_numpy(), out=starts[1:])
+    else:
+        starts = sections["starts"].column(0).to_numpy()
     rows = sections.get("rows")
     codes = rows.column(0).to_numpy() if rows is not None and entry["coded"] else None
     payload = pa.RecordBatch.from_arrays([], schema=pa.schema([])) if rows is None else rows
@@ -135,7 +150,7 @@ def _read_run(buffer: pa.Buffer, entry: dict[str, Any]) -> Run:
     return Run(
         keys.column(0).to_numpy(),
         _without_first(keys),
-        starts.column(0).to_numpy(),
+        starts,
         codes,
         payload,
         entry["time_origin"],
@@ -157,13 +172,20 @@ def _without_first(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(batch.columns[1:], schema=pa.schema(list(batch.schema)[1:]))
 
 
-def _write_batch(out: _ChecksumWriter, batch: pa.RecordBatch) -> tuple[int, int]:
+def _write_batch(out: _ChecksumWriter, batch: pa.RecordBatch, schemas: list[pa.Schema]) -> tuple[int, int, int]:
+    """Where the batch lies, and the number of its schema."""
+    if batch.schema not in schemas:
+        schemas.append(batch.schema)
     start = out.align()
-    with pa.ipc.new_stream(pa.PythonFile(out, mode="w"), batch.schema) as writer:
-        writer.write_batch(batch)
-    return start, out.length - start
+    out.write(batch.serialize())
+    return start, out.length - start, schemas.index(batch.schema)
 
 
-def _read_batch(buffer: pa.Buffer, start: int, length: int) -> pa.RecordBatch:
-    with pa.ipc.open_stream(buffer.slice(start, length)) as reader:
+def _read_batch(
+    buffer: pa.Buffer, schemas: Sequence[pa.Schema], start: int, length: int, schema: int | None = None
+) -> pa.RecordBatch:
+    part = buffer.slice(start, length)
+    if schema is not None:
+        return pa.ipc.read_record_batch(part, schemas[schema])
+    with pa.ipc.open_stream(part) as reader:
         return reader.read_next_batch()

@@ -5,11 +5,12 @@
 
 | event                                | what happens                                                                 |
 |--------------------------------------|------------------------------------------------------------------------------|
-| a slot writes a segment              | durable first, then a copy in memory                                         |
+| a slot writes a segment              | durably; nothing reads it before the next epoch                              |
 | a slot opens a segment, in memory    | mapped                                                                       |
 | ... not in memory, budget has room   | fetched: checksum verified, copied, mapped; counted in `fetched_bytes`       |
 | ... not in memory, no room           | mapped where it lies, after its checksum is verified once per process        |
-| an epoch ends                        | newest segments stay up to the budget, the others leave memory (`retain`)     |
+| an epoch ends                        | what is no longer needed leaves memory, then the newest segments up to the    |
+|                                      | budget stay in it or are copied to it (`retain`): old and new never add up    |
 | an epoch starts                      | files that no manifest names any more leave memory (`sweep`)                 |
 
 The budget counts the bytes of resident files of one slot. Files mapped by a running task stay readable after they
@@ -64,6 +65,7 @@ class Tiers:
     resident_bytes: int = 0
     fetched_bytes: int = 0
     _resident: dict[str, int] = field(default_factory=dict)
+    _written: set[str] = field(default_factory=set)
 
     def sweep(self, live: Iterable[str], task: str) -> None:
         """Remove from memory what is not live: of earlier epochs, and of failed attempts at this very task."""
@@ -105,32 +107,32 @@ class Tiers:
         return _map(self._verified_durable(ref))
 
     def write(self, name: str, runs: Sequence[tuple[int, Run]]) -> SegmentRef:
-        """Write a segment durably and, budget permitting, into memory."""
+        """Write a segment durably; `retain` copies it into memory."""
         path = self.durable / name
         checksum = write_durably(path, lambda file: write_segment(file, runs))
         assert checksum is not None, f"segment name {name} used twice"
         ref = SegmentRef(name, checksum.bytes, checksum.crc)
         failpoint("segment-durable")
-        fits = self.budget_bytes is None or ref.bytes <= self.budget_bytes
-        if self.memory is not None and fits and _copy(path, self.memory / name):
-            self._note(ref)
+        self._written.add(name)
         return ref
 
     def retain(self, newest_first: Iterable[SegmentRef]) -> None:
-        """Keep the newest segments of the slot's new state in memory up to the budget, and evict the others."""
+        """Keep the newest segments of the slot's new state in memory up to the budget, and evict the others first."""
         kept: dict[str, int] = {}
         used = 0
         for ref in newest_first:
             fits = self.budget_bytes is None or used + ref.bytes <= self.budget_bytes
-            if ref.name in self._resident and fits:
+            if fits and (ref.name in self._resident or ref.name in self._written):
                 kept[ref.name] = ref.bytes
                 used += ref.bytes
+        if self.memory is None:
+            return
         for name in self._resident.keys() - kept.keys():
-            if self.memory is not None:
-                (self.memory / name).unlink(missing_ok=True)
-                _mapped.pop(self.memory / name, None)
-        self._resident = kept
-        self.resident_bytes = used
+            (self.memory / name).unlink(missing_ok=True)
+            _mapped.pop(self.memory / name, None)
+        missing = [n for n in kept if n in self._written and not _copy(self.durable / n, self.memory / n)]
+        self._resident = {name: size for name, size in kept.items() if name not in missing}
+        self.resident_bytes = sum(self._resident.values())
 
     def _has_room(self, size: int) -> bool:
         return self.budget_bytes is None or sum(self._resident.values()) + size <= self.budget_bytes
