@@ -317,14 +317,13 @@ MUTANTS = [
     Mutant("a merge mixes up keys", "state.run:merge_runs", "run.row_ranks() + offset", "run.row_ranks()"),
     Mutant("a share leaves its rows behind", "engine.fold:_Work.merge_share", "cuts[id(layer)][1] if", "layer if"),
     Mutant(
-        "a share takes layers whole",
+        "a piece loses its last group",
         "engine.fold:_Work.merge_share",
-        "[inside for inside, _ in cuts.values()]",
-        "[large[i] for i in share.members]",
+        "self.grid.edges[share.last]",
+        "self.grid.edges[share.last] - 1",
     ),
     Mutant("a cut loses what lies above it", "engine.layers:Grid.cut", "(1, (high, extent.group_high))", ""),
     Mutant("a cut loses what lies below it", "engine.layers:Grid.cut", "(1, (extent.group_low, low)), ", ""),
-    Mutant("a piece is named as one of all groups", "engine.fold:_named", "layer.groups or (", "None or ("),
     # slots and tiers
     Mutant(
         "extents are not cut for new slots",

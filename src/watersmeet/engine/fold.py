@@ -101,7 +101,9 @@ def fold(
     for chunk in arrived:
         for layer in _layers_of(stores, chunk, width, bound):
             shelves[layer.bucket].append(layer)
-    work = _Work(task, plan.partitions, merging, sum(run.rows for chunk in arrived for _, run in chunk))
+    new = sum(run.rows for chunk in arrived for _, run in chunk)
+    allowance = merging.allowance(new, sum(layer.rows for layer in layers))
+    work = _Work(task, plan.partitions, merging, allowance)
     closed_ones = {bucket: closed(bucket, width, bound) for bucket in shelves}
     for bucket, shelf in sorted(shelves.items()):
         shelves[bucket] = work.merge_small(shelf, is_closed=closed_ones[bucket])
@@ -122,10 +124,10 @@ def fold(
 class _Work:
     """The merging of one epoch, within its allowance."""
 
-    def __init__(self, task: SlotTask, partitions: int, merging: Merging, arrived: int) -> None:
+    def __init__(self, task: SlotTask, partitions: int, merging: Merging, allowance: int) -> None:
         self.task, self.merging = task, merging
         self.grid = Grid.over(task.group_low, task.group_high, partitions, merging.cells)
-        self.allowance = self.left = merging.allowance(arrived)
+        self.allowance = self.left = allowance
 
     def merge_small(self, shelf: Sequence[Layer], *, is_closed: bool) -> list[Layer]:
         """The layers of a bucket, the small ones of them merged."""
@@ -133,7 +135,7 @@ class _Work:
         large = [layer for layer in shelf if not self._is_small(layer)]
         groups = merge_groups([layer.rows for layer in small], is_closed=is_closed, rows_max=self.allowance)
         made = [merged([small[i] for i in group]) for group in groups]
-        self.left -= sum(layer.rows for layer in made if not layer.extents)
+        self.left -= sum(layer.rows for layer, group in zip(made, groups, strict=True) if len(group) > 1)
         return large + made
 
     def merge_share(self, shelf: Sequence[Layer], *, is_closed: bool) -> list[Layer]:

@@ -21,6 +21,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from watersmeet.state.sieve import Sieve
+
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 Mask = npt.NDArray[np.bool_]
@@ -42,6 +44,7 @@ class Run:
     time_min: int = 0
     time_max: int = 0
     rank_base: int = 0
+    sieve: Sieve | None = None
 
     @property
     def rows(self) -> int:
@@ -215,7 +218,7 @@ def _drop_unused_keys(run: Run) -> Run:
         bits = np.int64(run.time_bits)
         codes = (rank_of[codes >> bits] << bits) | (codes & np.int64((1 << run.time_bits) - 1))
     starts = np.append(run.starts[:-1][used], run.starts[-1]).astype(np.int32)
-    return replace(run, hashes=run.hashes[kept], keys=take_rows(run.keys, kept), starts=starts, codes=codes)
+    return replace(run, hashes=run.hashes[kept], keys=take_rows(run.keys, kept), starts=starts, codes=codes, sieve=None)
 
 
 def _codes_fit(times: Ints, keys: int) -> bool:

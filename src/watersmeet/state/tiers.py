@@ -22,7 +22,7 @@ import errno
 import os
 import shutil
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from watersmeet.errors import CorruptSegmentError
@@ -30,6 +30,7 @@ from watersmeet.failpoints import failpoint
 from watersmeet.state.manifest import SegmentRef
 from watersmeet.state.run import Run
 from watersmeet.state.segment import Checksum, checksum_of, read_segment, write_segment
+from watersmeet.state.sieve import sieve_of
 from watersmeet.state.storage import write_durably
 
 SUFFIX = ".seg"
@@ -151,7 +152,8 @@ def _map(path: Path) -> list[tuple[int, Run]]:
         return read_segment(path)  # which says what is wrong
     known = _mapped.get(path)
     if known is None or known[0] != inode:
-        known = _mapped[path] = (inode, read_segment(path))
+        runs = [(store, replace(run, sieve=sieve_of(run.hashes))) for store, run in read_segment(path)]
+        known = _mapped[path] = (inode, runs)
     return known[1]
 
 
