@@ -349,8 +349,8 @@ MUTANTS = [
     Mutant(
         "memory grows over its budget",
         "state.tiers:Tiers.retain",
-        "if ref.name in self._resident and fits:",
-        "if ref.name in self._resident:",
+        "if room is None or ref.bytes <= room:",
+        "if True:",
     ),
     Mutant(
         "every stage takes the whole budget",

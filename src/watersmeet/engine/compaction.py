@@ -33,13 +33,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from watersmeet.plan.layout import StoreLayout
-from watersmeet.state.run import Ints, Mask, Run, select_rows
+from watersmeet.state.run import Ints, Mask, Run, select_rows, take
 
 BUCKETS_PER_WINDOW = 8
 BUCKET_US_MAX = 1 << 40
 UNTIMED_BUCKET = 0
 TIER_RATIO = 1.5
 MERGE_ROWS_MAX = 1 << 23
+SAMPLE_ROWS = 1 << 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +94,17 @@ def ends_of(run: Run, layout: StoreLayout) -> Ints | None:
         return run.times(rows) + np.int64(layout.span_us)
     ends: Ints = run.payload.column(layout.limit).slice(rows.start, run.rows).to_numpy()
     return ends
+
+
+def share_alive(run: Run, layout: StoreLayout, watermark_us: int | None) -> float:
+    """Which part of a run's rows has not ended, from a sample where some have."""
+    if watermark_us is None or layout.span_us is None or run.codes is None or run.time_min >= watermark_us:
+        return 1.0
+    rows = np.arange(*run.rows_slice().indices(len(run.codes))[:2], 1 + run.rows // SAMPLE_ROWS)
+    ends = run.times(rows) + np.int64(layout.span_us)
+    if layout.limit is not None:
+        ends = take(run.payload.column(layout.limit), rows).to_numpy()
+    return float(np.mean(ends > watermark_us))
 
 
 def by_bucket(run: Run, layout: StoreLayout, width_us: int | None, watermark_us: int | None) -> list[tuple[int, Run]]:

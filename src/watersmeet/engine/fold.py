@@ -19,6 +19,7 @@ from watersmeet.engine.compaction import (
     expired,
     merge_groups,
     next_share,
+    share_alive,
 )
 from watersmeet.engine.layers import Grid, Layer, cut_to_groups, merged
 from watersmeet.plan.layout import StoreLayout
@@ -29,6 +30,12 @@ from watersmeet.state.run import Run
 from watersmeet.state.tiers import Tiers, segment_name, task_name
 
 DEFAULT_MERGING = Merging()
+MEMORY_PER_ALIVE = 1.45
+"""Bytes of segments in memory per byte of the rows in them that count. The promise is 1.5; shares are estimated."""
+MEMORY_MIN = 1 << 16
+"""So much may be in memory in any case: of a handful of rows, most of a file is its frame."""
+WASTE_MAX = 2.0
+"""A segment with more bytes than that per byte that counts is the first to leave memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,16 +116,36 @@ def fold(
         shelves[bucket] = work.merge_small(shelf, is_closed=closed_ones[bucket])
     for bucket, shelf in sorted(shelves.items()):
         shelves[bucket] = work.merge_share(shelf, is_closed=closed_ones[bucket])
-    extents: list[ExtentRef] = []
+    kept: list[Layer] = []
     segments: list[SegmentRef] = []
-    for _, shelf in sorted(shelves.items()):
-        for layer in shelf:
-            if not layer.extents:
-                name = segment_name(task_name(task.epoch, task.stage, task.slot), task.attempt, len(segments))
-                segments.append(tiers.write(name, layer.runs))
-                layer = replace(layer, extents=_named(layer, name, task, stores))
-            extents += layer.extents
-    return _report(task, stores, extents, segments, tiers, counts)
+    for layer in (layer for _, shelf in sorted(shelves.items()) for layer in shelf):
+        if not layer.extents:
+            name = segment_name(task_name(task.epoch, task.stage, task.slot), task.attempt, len(segments))
+            segments.append(tiers.write(name, layer.runs))
+            layer = replace(layer, extents=_named(layer, name, task, stores))
+        kept.append(layer)
+    by_name = {**task.segments, **{ref.name: ref for ref in segments}}
+    _retain(kept, by_name, stores, bound, tiers)
+    return _report(task, stores, kept, by_name, segments, tiers, counts)
+
+
+def _retain(
+    layers: Sequence[Layer],
+    segments: Mapping[str, SegmentRef],
+    stores: Sequence[StoreLayout],
+    watermark_us: int | None,
+    tiers: Tiers,
+) -> None:
+    """Settle which segments are in memory: those that hold most of what they were written with first, then the newest."""
+    if tiers.memory is None:
+        return
+    alive: Counter[str] = Counter()
+    for layer in layers:
+        for extent, (store, run) in zip(layer.extents, layer.runs, strict=True):
+            alive[extent.segment] += int(run.kept_bytes() * share_alive(run, stores[store], watermark_us))
+    wasteful = {name for name, size in alive.items() if segments[name].bytes > WASTE_MAX * size}
+    order = sorted(alive, key=lambda name: (name not in wasteful, name), reverse=True)
+    tiers.retain([segments[name] for name in order], max(MEMORY_MIN, int(MEMORY_PER_ALIVE * alive.total())))
 
 
 class _Work:
@@ -165,20 +192,19 @@ class _Work:
 def _report(
     task: SlotTask,
     stores: Sequence[StoreLayout],
-    extents: Sequence[ExtentRef],
+    layers: Sequence[Layer],
+    by_name: Mapping[str, SegmentRef],
     segments: Sequence[SegmentRef],
     tiers: Tiers,
     counts: Counter[str],
 ) -> SlotReport:
-    by_name = {**task.segments, **{ref.name: ref for ref in segments}}
-    used = {extent.segment for extent in extents}
-    tiers.retain(by_name[name] for name in sorted(used, reverse=True))
+    extents = tuple(extent for layer in layers for extent in layer.extents)
     counts["memory_bytes"] = tiers.resident_bytes
     counts["fetched_bytes"] = tiers.fetched_bytes
-    counts["state_bytes"] = sum(by_name[name].bytes for name in used)
+    counts["state_bytes"] = sum(by_name[name].bytes for name in {extent.segment for extent in extents})
     for extent in extents:
         counts[f"state_rows.{stores[extent.store].label}"] += extent.rows
-    return SlotReport(task.epoch, task.stage, task.slot, tuple(extents), tuple(segments), dict(counts))
+    return SlotReport(task.epoch, task.stage, task.slot, extents, tuple(segments), dict(counts))
 
 
 def _cut(run: Run, extent: ExtentRef, partitions: int) -> Run:

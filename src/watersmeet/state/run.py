@@ -62,6 +62,12 @@ class Run:
     def rows_slice(self) -> slice:
         return slice(int(self.starts[0]), int(self.starts[-1]))
 
+    def kept_bytes(self) -> int:
+        """The bytes of the kept columns, row by row: key, event time and payload, without what makes them a run."""
+        keys = sum(_column_bytes(column) for column in self.keys.columns) * self.rows // max(1, len(self.hashes))
+        payload = sum(_column_bytes(column.slice(int(self.starts[0]), self.rows)) for column in self.payload.columns)
+        return keys + payload + (0 if self.codes is None else self.codes.itemsize * self.rows)
+
     def between_hashes(self, low: int, high: int) -> Run:
         """The rows whose hash is in [low, high), without a copy; a run that lies within is not searched."""
         if len(self.hashes) and low <= int(self.hashes[0]) and int(self.hashes[-1]) < high:
@@ -234,6 +240,13 @@ def _bits(column: pa.Array) -> npt.NDArray[np.signedinteger] | None:
     width = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}[kind.bit_width]
     buffer = column.buffers()[1]
     return np.frombuffer(buffer, dtype=width)[column.offset : column.offset + len(column)]
+
+
+def _column_bytes(column: pa.Array) -> int:
+    """The bytes of a column's values; those that say which are NULL do not count."""
+    if pa.types.is_primitive(column.type) or pa.types.is_decimal(column.type):
+        return -(-column.type.bit_width * len(column) // 8)
+    return int(column.nbytes)
 
 
 def _value_ids(column: pa.Array) -> npt.NDArray[np.signedinteger]:

@@ -3,17 +3,20 @@
     durable   <checkpoint>/watersmeet/segments/<name>      written and synced before an epoch commits
     memory    <memory folder>/<query>/<run>/<name>         a tmpfs: bytes that are RAM, shared by the workers of a host
 
-| event                                | what happens                                                                 |
-|--------------------------------------|------------------------------------------------------------------------------|
-| a slot writes a segment              | durable first, then a copy in memory                                         |
-| a slot opens a segment, in memory    | mapped                                                                       |
-| ... not in memory, budget has room   | fetched: checksum verified, copied, mapped; counted in `fetched_bytes`       |
-| ... not in memory, no room           | mapped where it lies, after its checksum is verified once per process        |
-| an epoch ends                        | newest segments stay up to the budget, the others leave memory (`retain`)     |
-| an epoch starts                      | files that no manifest names any more leave memory (`sweep`)                 |
+| event                              | what happens                                                                   |
+|------------------------------------|--------------------------------------------------------------------------------|
+| an epoch starts                    | files that no manifest names any more leave memory (`sweep`)                   |
+| a slot opens a segment, in memory  | mapped                                                                         |
+| ... not in memory                  | mapped where it lies, after its checksum is verified once per process          |
+| a slot writes a segment            | durable, and no more                                                           |
+| an epoch ends (`retain`)           | what is not to stay leaves memory; then what is new to it is copied there.      |
+|                                    | Copies of what earlier epochs wrote are *fetched*, and counted in `fetched_bytes` |
 
-The budget counts the bytes of resident files of one slot. Files mapped by a running task stay readable after they
-are removed, so eviction needs no coordination between slots.
+So memory never holds more than at the end of the epoch before or of this one. The budget counts the bytes of resident
+files of one slot. Files mapped by a running task stay readable after they are removed, so eviction needs no
+coordination between slots.
+
+Known limitation: a process that is idle keeps what it has mapped, until it runs its next task or ends.
 """
 
 from __future__ import annotations
@@ -65,6 +68,7 @@ class Tiers:
     resident_bytes: int = 0
     fetched_bytes: int = 0
     _resident: dict[str, int] = field(default_factory=dict)
+    _written: set[str] = field(default_factory=set)
 
     def sweep(self, live: Iterable[str], task: str) -> None:
         """Remove from memory what is not live: of earlier epochs, and of failed attempts at this very task."""
@@ -81,60 +85,49 @@ class Tiers:
 
     def open(self, ref: SegmentRef) -> list[tuple[int, Run]]:
         """The (store, run) pairs of a segment; raises CorruptSegmentError with its name if its bytes are wrong."""
-        if self.memory is None:
-            return _map(self._verified_durable(ref))
-        path = self.memory / ref.name
-        if path.exists() or (self._has_room(ref.bytes) and self._fetch(ref, path)):
+        if self.memory is not None and (path := self.memory / ref.name).exists():
             try:
                 runs = _map(path)
             except CorruptSegmentError:
                 if path.exists():
                     raise  # otherwise another slot, which shared the segment, has evicted it meanwhile
             else:
-                self._note(ref)
+                self._resident[ref.name] = ref.bytes
                 return runs
         return _map(self._verified_durable(ref))
 
     def write(self, name: str, runs: Sequence[tuple[int, Run]]) -> SegmentRef:
-        """Write a segment durably and, budget permitting, into memory."""
-        path = self.durable / name
-        checksum = write_durably(path, lambda file: write_segment(file, runs))
+        """Write a segment durably."""
+        checksum = write_durably(self.durable / name, lambda file: write_segment(file, runs))
         assert checksum is not None, f"segment name {name} used twice"
-        ref = SegmentRef(name, checksum.bytes, checksum.crc)
         failpoint("segment-durable")
-        fits = self.budget_bytes is None or ref.bytes <= self.budget_bytes
-        if self.memory is not None and fits and _copy(path, self.memory / name):
-            self._note(ref)
-        return ref
+        self._written.add(name)
+        return SegmentRef(name, checksum.bytes, checksum.crc)
 
-    def retain(self, newest_first: Iterable[SegmentRef]) -> None:
-        """Keep the newest segments of the slot's new state in memory up to the budget, and evict the others."""
-        kept: dict[str, int] = {}
-        used = 0
-        for ref in newest_first:
-            fits = self.budget_bytes is None or used + ref.bytes <= self.budget_bytes
-            if ref.name in self._resident and fits:
-                kept[ref.name] = ref.bytes
-                used += ref.bytes
-        for name in self._resident.keys() - kept.keys():
-            if self.memory is not None:
-                (self.memory / name).unlink(missing_ok=True)
-                _mapped.pop(self.memory / name, None)
-        self._resident = kept
-        self.resident_bytes = used
+    def retain(self, first_to_last: Iterable[SegmentRef], limit_bytes: int | None = None) -> None:
+        """Have the first segments of the slot's new state in memory, up to budget and limit, and none of the others."""
+        if self.memory is None:
+            return
+        limits = [limit for limit in (self.budget_bytes, limit_bytes) if limit is not None]
+        room = min(limits, default=None)
+        kept: list[SegmentRef] = []
+        for ref in first_to_last:
+            if room is None or ref.bytes <= room:
+                kept.append(ref)
+                room = None if room is None else room - ref.bytes
+        for name in self._resident.keys() - {ref.name for ref in kept}:
+            (self.memory / name).unlink(missing_ok=True)
+            _mapped.pop(self.memory / name, None)
+        self._resident = {ref.name: ref.bytes for ref in kept if ref.name in self._resident or self._copied(ref)}
+        self.resident_bytes = sum(self._resident.values())
 
-    def _has_room(self, size: int) -> bool:
-        return self.budget_bytes is None or sum(self._resident.values()) + size <= self.budget_bytes
-
-    def _note(self, ref: SegmentRef) -> None:
-        self._resident[ref.name] = ref.bytes
-
-    def _fetch(self, ref: SegmentRef, path: Path) -> bool:
-        source = self.durable / ref.name
-        _require(source, ref)
-        if copied := _copy(source, path):
+    def _copied(self, ref: SegmentRef) -> bool:
+        assert self.memory is not None
+        if not _copy(self.durable / ref.name, self.memory / ref.name):
+            return False
+        if ref.name not in self._written:
             self.fetched_bytes += ref.bytes
-        return copied
+        return True
 
     def _verified_durable(self, ref: SegmentRef) -> Path:
         path = self.durable / ref.name
