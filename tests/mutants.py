@@ -84,7 +84,7 @@ def _stored_first(which: str) -> str:
             self._add(first + i, run)"""
 
 
-_MERGE = "return build_runs(hashes, concat_batches([run.keys for run in runs]), times, payload, key_of_row)"
+_MERGE = "return build_runs(hashes, concat_batches([run.keys for run in runs]), times, payload, key_of_row, in_pieces=True)"
 _DISTINCT = """marks = np.stack([key_of_row, key_of_row if times is None else times])
     kept = np.sort(np.unique(marks, axis=1, return_index=True)[1])
     times = None if times is None else times[kept]
@@ -342,9 +342,14 @@ MUTANTS = [
     Mutant("a merge loses layers", "engine.layers:merged", "by_store[store].append(run)", "by_store[store] = [run]"),
     Mutant("a merge mixes up keys", "state.run:merge_runs", "run.row_ranks() + offset", "run.row_ranks()"),
     Mutant("a share leaves its rows behind", "engine.fold:_Work.merge_share", "cuts[id(layer)][1] if", "layer if"),
+    Mutant(
+        "a piece loses its last group",
+        "engine.fold:_Work.merge_share",
+        "self.grid.edges[share.last]",
+        "self.grid.edges[share.last] - 1",
+    ),
     Mutant("a cut loses what lies above it", "engine.layers:Grid.cut", "(1, (high, extent.group_high))", ""),
     Mutant("a cut loses what lies below it", "engine.layers:Grid.cut", "(1, (extent.group_low, low)), ", ""),
-    Mutant("a piece is named as one of all groups", "engine.fold:_named", "layer.groups or (", "None or ("),
     # slots and tiers
     Mutant(
         "extents are not cut for new slots",
@@ -370,8 +375,8 @@ MUTANTS = [
     Mutant(
         "memory grows over its budget",
         "state.tiers:Tiers.retain",
-        "if ref.name in self._resident and fits:",
-        "if ref.name in self._resident:",
+        "if room is None or ref.bytes <= room:",
+        "if True:",
     ),
     Mutant(
         "every stage takes the whole budget",

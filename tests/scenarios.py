@@ -264,7 +264,7 @@ def _start(scenario: Scenario, folder: Path, setting: Setting) -> InProcessQuery
         hash_keys=HASHES[setting.hash],
         trees=[parse_tree(text, [s.name for s in scenario.query.streams]) for text in scenario.trees],
         cut=chunks if rows_max is None else lambda frames: chunks(frames, rows_max=rows_max),
-        merging=Merging() if setting.merge_rows is None else Merging(0, setting.merge_rows, 2, 4, 1),
+        merging=Merging() if setting.merge_rows is None else Merging(0, 1 << 40, setting.merge_rows, 2, 4, 1),
     )
 
 

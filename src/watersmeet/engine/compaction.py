@@ -5,21 +5,21 @@ A *layer* is what one epoch wrote for one bucket, all inputs together: one segme
 Rows of a windowed query are kept in *time buckets* about an eighth of the longest window wide, and no run crosses a
 bucket: expiry drops whole extents, and a bucket is sorted again only while rows can still come to it.
 
-No epoch may merge more rows than its *allowance*, which follows the rows that arrived, so that no epoch pays for a
-large state. Layers of up to half an allowance are merged whole; larger ones range by range of partition groups: what is
-merged of them becomes a layer of its own, a *piece*, and the extents of the others are cut. Each slot takes one such
-*share* of the work in one of `share_every` epochs, its own for each slot, or in every epoch if it has fallen behind.
+No epoch may merge more rows than its *allowance*: so many for every row that arrived, or a small part of the state.
+Layers of up to half an allowance are merged whole; larger ones range by range of partition groups: what is merged of
+them becomes a layer of its own, a *piece*, and the extents of the others are cut. A slot takes one such *share* of the
+work in one of `share_every` epochs, its own for each slot, or at once where twice `fan_in` layers overlap.
 
-| bucket                         | small layers, whole                       | large layers, range by range      |
-|--------------------------------|-------------------------------------------|-----------------------------------|
-| open (rows may still arrive)   | tiers: a layer joins its newer neighbours | where `fan_in` or more of similar |
-|                                | while it is not over 1.5 times as long as | size, in the same sense, overlap  |
-|                                | they are together                         |                                   |
-| closed (before the watermark)  | all                                       | all, wherever two overlap         |
-| unwindowed query               | one bucket, always open                   |                                   |
+| bucket                            | small layers, whole                       | large layers, range by range      |
+|-----------------------------------|-------------------------------------------|-----------------------------------|
+| open (rows may still arrive)      | tiers: a layer joins its newer neighbours | where `fan_in` or more of similar |
+|                                   | while it is not over 1.5 times as long as | size, in the same sense, overlap  |
+|                                   | they are together                         |                                   |
+| closed (it ends by the watermark) | all                                       | all, wherever two overlap         |
+| unwindowed query                  | one bucket, always open                   |                                   |
 
 So a key lies in O(log rows) layers, and a row is written O(log rows) times. The slot's groups are divided into at most
-`cells` ranges; one of them is merged at once even where its rows exceed the allowance, so there are O(cells) files.
+`cells` ranges; one of them is merged at once even where its rows exceed the allowance, so that files stay few.
 
 A row is dead once no row that may still arrive can meet it: its interval (see `engine/mjoin.py`) ends by the watermark,
 which for a row of stream i is t + W_i <= watermark. So nothing is let go that something owed could still need.
@@ -33,13 +33,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from watersmeet.plan.layout import StoreLayout
-from watersmeet.state.run import Ints, Mask, Run, select_rows
+from watersmeet.state.run import Ints, Mask, Run, select_rows, take
 
 BUCKETS_PER_WINDOW = 8
 BUCKET_US_MAX = 1 << 40
 UNTIMED_BUCKET = 0
 TIER_RATIO = 1.5
 MERGE_ROWS_MAX = 1 << 23
+SAMPLE_ROWS = 1 << 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +48,15 @@ class Merging:
     """How much merging an epoch may do."""
 
     rows_per_arrived: int = 16
+    share_of_state: int = 32
     rows_min: int = 1 << 16
     fan_in: int = 4
-    cells: int = 64
+    cells: int = 32
     share_every: int = 4
 
-    def allowance(self, arrived: int) -> int:
-        """Rows that an epoch may merge when so many arrived; it bounds the memory a merge needs, too."""
-        return min(max(self.rows_min, self.rows_per_arrived * arrived), MERGE_ROWS_MAX)
+    def allowance(self, arrived: int, held: int) -> int:
+        """Rows that an epoch may merge when so many arrived and so many are held; it bounds a merge's memory, too."""
+        return min(max(self.rows_min, self.rows_per_arrived * arrived, held // self.share_of_state), MERGE_ROWS_MAX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,17 @@ def ends_of(run: Run, layout: StoreLayout) -> Ints | None:
         return run.times(rows) + np.int64(layout.span_us)
     ends: Ints = run.payload.column(layout.limit).slice(rows.start, run.rows).to_numpy()
     return ends
+
+
+def share_alive(run: Run, layout: StoreLayout, watermark_us: int | None) -> float:
+    """Which part of a run's rows has not ended, from a sample where some have."""
+    if watermark_us is None or layout.span_us is None or run.codes is None or run.time_min >= watermark_us:
+        return 1.0
+    rows = np.arange(*run.rows_slice().indices(len(run.codes))[:2], 1 + run.rows // SAMPLE_ROWS)
+    ends = run.times(rows) + np.int64(layout.span_us)
+    if layout.limit is not None:
+        ends = take(run.payload.column(layout.limit), rows).to_numpy()
+    return float(np.mean(ends > watermark_us))
 
 
 def by_bucket(run: Run, layout: StoreLayout, width_us: int | None, watermark_us: int | None) -> list[tuple[int, Run]]:

@@ -6,7 +6,7 @@ epoch may do, is said in `engine/compaction.py`.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -19,6 +19,7 @@ from watersmeet.engine.compaction import (
     expired,
     merge_groups,
     next_share,
+    share_alive,
 )
 from watersmeet.engine.layers import Grid, Layer, cut_to_groups, merged
 from watersmeet.engine.statistics import GroupCounts, Tally
@@ -30,6 +31,12 @@ from watersmeet.state.run import Run
 from watersmeet.state.tiers import Tiers, segment_name, task_name
 
 DEFAULT_MERGING = Merging()
+MEMORY_PER_ALIVE = 1.45
+"""Bytes of segments in memory per byte of the rows in them that count. The promise is 1.5; shares are estimated."""
+MEMORY_MIN = 1 << 16
+"""So much may be in memory in any case: of a handful of rows, most of a file is its frame."""
+WASTE_MAX = 2.0
+"""A segment with more bytes than that per byte that counts is the first to leave memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +107,9 @@ def fold(
 ) -> SlotReport:
     """The state after the epoch: old layers and arrived chunks, dead rows dropped, merged by tier, written."""
     with tally.spent_on("insert"):
-        extents, segments, kept = _written(plan, task, layers, arrived, tiers, merging)
+        kept, segments = _written(plan, task, layers, arrived, tiers, merging)
     tally.counts["inserted"] += sum(run.rows for chunk in arrived for _, run in chunk)
-    return _report(task, stores_of(plan, task), extents, segments, kept, tiers, tally)
+    return _report(task, stores_of(plan, task), kept, segments, tiers, tally)
 
 
 def _written(
@@ -112,7 +119,7 @@ def _written(
     arrived: Sequence[Sequence[tuple[int, Run]]],
     tiers: Tiers,
     merging: Merging,
-) -> tuple[list[ExtentRef], list[SegmentRef], list[Layer]]:
+) -> tuple[list[Layer], list[SegmentRef]]:
     stores = stores_of(plan, task)
     width = bucket_width_us(stores) if plan.windowed else None
     bound = _watermark_bound(plan, task, arrived)
@@ -122,33 +129,52 @@ def _written(
     for chunk in arrived:
         for layer in _layers_of(stores, chunk, width, bound):
             shelves[layer.bucket].append(layer)
-    work = _Work(task, plan.partitions, merging, sum(run.rows for chunk in arrived for _, run in chunk))
+    new = sum(run.rows for chunk in arrived for _, run in chunk)
+    allowance = merging.allowance(new, sum(layer.rows for layer in layers))
+    work = _Work(task, plan.partitions, merging, allowance)
     closed_ones = {bucket: closed(bucket, width, bound) for bucket in shelves}
     for bucket, shelf in sorted(shelves.items()):
         shelves[bucket] = work.merge_small(shelf, is_closed=closed_ones[bucket])
     for bucket, shelf in sorted(shelves.items()):
         shelves[bucket] = work.merge_share(shelf, is_closed=closed_ones[bucket])
-    extents: list[ExtentRef] = []
-    segments: list[SegmentRef] = []
     kept: list[Layer] = []
-    for _, shelf in sorted(shelves.items()):
-        for layer in shelf:
-            if not layer.extents:
-                name = segment_name(task_name(task.epoch, task.stage, task.slot), task.attempt, len(segments))
-                segments.append(tiers.write(name, layer.runs))
-                layer = replace(layer, extents=_named(layer, name, task, stores))
-            extents += layer.extents
-            kept.append(layer)
-    return extents, segments, kept
+    segments: list[SegmentRef] = []
+    for layer in (layer for _, shelf in sorted(shelves.items()) for layer in shelf):
+        if not layer.extents:
+            name = segment_name(task_name(task.epoch, task.stage, task.slot), task.attempt, len(segments))
+            segments.append(tiers.write(name, layer.runs))
+            layer = replace(layer, extents=_named(layer, name, task, stores))
+        kept.append(layer)
+    _retain(kept, {**task.segments, **{ref.name: ref for ref in segments}}, stores, bound, tiers)
+    return kept, segments
+
+
+def _retain(
+    layers: Sequence[Layer],
+    segments: Mapping[str, SegmentRef],
+    stores: Sequence[StoreLayout],
+    watermark_us: int | None,
+    tiers: Tiers,
+) -> None:
+    """Settle which segments are in memory: first those that hold most of what was written to them, then the newest."""
+    if tiers.memory is None:
+        return
+    alive: Counter[str] = Counter()
+    for layer in layers:
+        for extent, (store, run) in zip(layer.extents, layer.runs, strict=True):
+            alive[extent.segment] += int(run.kept_bytes() * share_alive(run, stores[store], watermark_us))
+    wasteful = {name for name, size in alive.items() if segments[name].bytes > WASTE_MAX * size}
+    order = sorted(alive, key=lambda name: (name not in wasteful, name), reverse=True)
+    tiers.retain([segments[name] for name in order], max(MEMORY_MIN, int(MEMORY_PER_ALIVE * alive.total())))
 
 
 class _Work:
     """The merging of one epoch, within its allowance."""
 
-    def __init__(self, task: SlotTask, partitions: int, merging: Merging, arrived: int) -> None:
+    def __init__(self, task: SlotTask, partitions: int, merging: Merging, allowance: int) -> None:
         self.task, self.merging = task, merging
         self.grid = Grid.over(task.group_low, task.group_high, partitions, merging.cells)
-        self.allowance = self.left = merging.allowance(arrived)
+        self.allowance = self.left = allowance
 
     def merge_small(self, shelf: Sequence[Layer], *, is_closed: bool) -> list[Layer]:
         """The layers of a bucket, the small ones of them merged."""
@@ -156,7 +182,7 @@ class _Work:
         large = [layer for layer in shelf if not self._is_small(layer)]
         groups = merge_groups([layer.rows for layer in small], is_closed=is_closed, rows_max=self.allowance)
         made = [merged([small[i] for i in group]) for group in groups]
-        self.left -= sum(layer.rows for layer in made if not layer.extents)
+        self.left -= sum(layer.rows for layer, group in zip(made, groups, strict=True) if len(group) > 1)
         return large + made
 
     def merge_share(self, shelf: Sequence[Layer], *, is_closed: bool) -> list[Layer]:
@@ -186,21 +212,19 @@ class _Work:
 def _report(
     task: SlotTask,
     stores: Sequence[StoreLayout],
-    extents: Sequence[ExtentRef],
-    segments: Sequence[SegmentRef],
     kept: Sequence[Layer],
+    segments: Sequence[SegmentRef],
     tiers: Tiers,
     tally: Tally,
 ) -> SlotReport:
     by_name = {**task.segments, **{ref.name: ref for ref in segments}}
-    used = {extent.segment for extent in extents}
-    tiers.retain(by_name[name] for name in sorted(used, reverse=True))
+    extents = tuple(extent for layer in kept for extent in layer.extents)
     counts = tally.counts
     counts["memory_bytes"] = tiers.resident_bytes
     counts["fetched_bytes"] = tiers.fetched_bytes
-    counts["state_bytes"] = sum(by_name[name].bytes for name in used)
+    counts["state_bytes"] = sum(by_name[name].bytes for name in {extent.segment for extent in extents})
     tally.weigh(task.stage, stores, (pair for layer in kept for pair in layer.runs))
-    return SlotReport(task.epoch, task.stage, task.slot, tuple(extents), tuple(segments), dict(counts), tally.groups())
+    return SlotReport(task.epoch, task.stage, task.slot, extents, tuple(segments), dict(counts), tally.groups())
 
 
 def read_state(plan: JoinPlan, task: SlotTask, extents: Sequence[ExtentRef], tiers: Tiers) -> list[Run]:

@@ -50,7 +50,9 @@ def match_keys(delta: Run, target: Run) -> Matches:
         first = int(np.searchsorted(delta.hashes, target.hashes[0]))
         last = int(np.searchsorted(delta.hashes, target.hashes[-1], side="right"))
     open_keys = np.arange(first, last, dtype=np.int64)
-    positions = np.searchsorted(target.hashes, delta.hashes[first:last])
+    if target.sieve is not None:
+        open_keys = open_keys[target.sieve.may_have(delta.hashes[first:last])]
+    positions = np.searchsorted(target.hashes, delta.hashes[open_keys])
     found: list[tuple[Ints, Ints]] = []
     # One round, unless different keys share a hash: then the next entry with that hash is tried.
     while len(open_keys):

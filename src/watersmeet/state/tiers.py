@@ -3,18 +3,20 @@
     durable   <checkpoint>/watersmeet/segments/<name>      written and synced before an epoch commits
     memory    <memory folder>/<query>/<run>/<name>         a tmpfs: bytes that are RAM, shared by the workers of a host
 
-| event                                | what happens                                                                 |
-|--------------------------------------|------------------------------------------------------------------------------|
-| a slot writes a segment              | durably; nothing reads it before the next epoch                              |
-| a slot opens a segment, in memory    | mapped                                                                       |
-| ... not in memory, budget has room   | fetched: checksum verified, copied, mapped; counted in `fetched_bytes`       |
-| ... not in memory, no room           | mapped where it lies, after its checksum is verified once per process        |
-| an epoch ends                        | what is no longer needed leaves memory, then the newest segments up to the    |
-|                                      | budget stay in it or are copied to it (`retain`): old and new never add up    |
-| an epoch starts                      | files that no manifest names any more leave memory (`sweep`)                 |
+| event                              | what happens                                                                   |
+|------------------------------------|--------------------------------------------------------------------------------|
+| an epoch starts                    | files that no manifest names any more leave memory (`sweep`)                   |
+| a slot opens a segment, in memory  | mapped                                                                         |
+| ... not in memory                  | mapped where it lies, after its checksum is verified once per process          |
+| a slot writes a segment            | durable, and no more                                                           |
+| an epoch ends (`retain`)           | what is not to stay leaves memory; then what is new to it is copied there.     |
+|                                    | Copies of what earlier epochs wrote are counted in `fetched_bytes`             |
 
-The budget counts the bytes of resident files of one slot. Files mapped by a running task stay readable after they
-are removed, so eviction needs no coordination between slots.
+So memory never holds more than at the end of the epoch before or of this one. The budget counts the bytes of resident
+files of one slot. Files mapped by a running task stay readable after they are removed, so eviction needs no
+coordination between slots.
+
+Known limitation: a process that is idle keeps what it has mapped, until it runs its next task or ends.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ import errno
 import os
 import shutil
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from watersmeet.errors import CorruptSegmentError
@@ -31,6 +33,7 @@ from watersmeet.failpoints import failpoint
 from watersmeet.state.manifest import SegmentRef
 from watersmeet.state.run import Run
 from watersmeet.state.segment import Checksum, checksum_of, read_segment, write_segment
+from watersmeet.state.sieve import sieve_of
 from watersmeet.state.storage import write_durably
 
 SUFFIX = ".seg"
@@ -82,17 +85,14 @@ class Tiers:
 
     def open(self, ref: SegmentRef) -> list[tuple[int, Run]]:
         """The (store, run) pairs of a segment; raises CorruptSegmentError with its name if its bytes are wrong."""
-        if self.memory is None:
-            return _map(self._verified_durable(ref))
-        path = self.memory / ref.name
-        if path.exists() or (self._has_room(ref.bytes) and self._fetch(ref, path)):
+        if self.memory is not None and (path := self.memory / ref.name).exists():
             try:
                 runs = _map(path)
             except CorruptSegmentError:
                 if path.exists():
                     raise  # otherwise another slot, which shared the segment, has evicted it meanwhile
             else:
-                self._note(ref)
+                self._resident[ref.name] = ref.bytes
                 return runs
         return _map(self._verified_durable(ref))
 
@@ -107,45 +107,37 @@ class Tiers:
         return _map(self._verified_durable(ref))
 
     def write(self, name: str, runs: Sequence[tuple[int, Run]]) -> SegmentRef:
-        """Write a segment durably; `retain` copies it into memory."""
-        path = self.durable / name
-        checksum = write_durably(path, lambda file: write_segment(file, runs))
+        """Write a segment durably."""
+        checksum = write_durably(self.durable / name, lambda file: write_segment(file, runs))
         assert checksum is not None, f"segment name {name} used twice"
-        ref = SegmentRef(name, checksum.bytes, checksum.crc)
         failpoint("segment-durable")
         self._written.add(name)
-        return ref
+        return SegmentRef(name, checksum.bytes, checksum.crc)
 
-    def retain(self, newest_first: Iterable[SegmentRef]) -> None:
-        """Keep the newest segments of the slot's new state in memory up to the budget, and evict the others first."""
-        kept: dict[str, int] = {}
-        used = 0
-        for ref in newest_first:
-            fits = self.budget_bytes is None or used + ref.bytes <= self.budget_bytes
-            if fits and (ref.name in self._resident or ref.name in self._written):
-                kept[ref.name] = ref.bytes
-                used += ref.bytes
+    def retain(self, first_to_last: Iterable[SegmentRef], limit_bytes: int | None = None) -> None:
+        """Have the first segments of the slot's new state in memory, up to budget and limit, and none of the others."""
         if self.memory is None:
             return
-        for name in self._resident.keys() - kept.keys():
+        limits = [limit for limit in (self.budget_bytes, limit_bytes) if limit is not None]
+        room = min(limits, default=None)
+        kept: list[SegmentRef] = []
+        for ref in first_to_last:
+            if room is None or ref.bytes <= room:
+                kept.append(ref)
+                room = None if room is None else room - ref.bytes
+        for name in self._resident.keys() - {ref.name for ref in kept}:
             (self.memory / name).unlink(missing_ok=True)
             _mapped.pop(self.memory / name, None)
-        missing = [n for n in kept if n in self._written and not _copy(self.durable / n, self.memory / n)]
-        self._resident = {name: size for name, size in kept.items() if name not in missing}
+        self._resident = {ref.name: ref.bytes for ref in kept if ref.name in self._resident or self._copied(ref)}
         self.resident_bytes = sum(self._resident.values())
 
-    def _has_room(self, size: int) -> bool:
-        return self.budget_bytes is None or sum(self._resident.values()) + size <= self.budget_bytes
-
-    def _note(self, ref: SegmentRef) -> None:
-        self._resident[ref.name] = ref.bytes
-
-    def _fetch(self, ref: SegmentRef, path: Path) -> bool:
-        source = self.durable / ref.name
-        _require(source, ref)
-        if copied := _copy(source, path):
+    def _copied(self, ref: SegmentRef) -> bool:
+        assert self.memory is not None
+        if not _copy(self.durable / ref.name, self.memory / ref.name):
+            return False
+        if ref.name not in self._written:
             self.fetched_bytes += ref.bytes
-        return copied
+        return True
 
     def _verified_durable(self, ref: SegmentRef) -> Path:
         path = self.durable / ref.name
@@ -163,7 +155,8 @@ def _map(path: Path) -> list[tuple[int, Run]]:
         return read_segment(path)  # which says what is wrong
     known = _mapped.get(path)
     if known is None or known[0] != inode:
-        known = _mapped[path] = (inode, read_segment(path))
+        runs = [(store, replace(run, sieve=sieve_of(run.hashes))) for store, run in read_segment(path)]
+        known = _mapped[path] = (inode, runs)
     return known[1]
 
 

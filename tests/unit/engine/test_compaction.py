@@ -136,9 +136,10 @@ def test_layers_grow_with_the_logarithm_of_the_epochs(epochs):
 
 
 def test_the_allowance_follows_the_rows_that_arrived():
-    assert Merging().allowance(0) == Merging().rows_min
-    assert Merging().allowance(100_000) == 100_000 * Merging().rows_per_arrived
-    assert Merging().allowance(1 << 40) == MERGE_ROWS_MAX
+    assert Merging().allowance(0, 0) == Merging().rows_min
+    assert Merging().allowance(100_000, 0) == 100_000 * Merging().rows_per_arrived
+    assert Merging().allowance(0, 100_000_000) == 100_000_000 // Merging().share_of_state
+    assert Merging().allowance(1 << 40, 0) == MERGE_ROWS_MAX
 
 
 CELLS = st.integers(1, 6).flatmap(

@@ -42,29 +42,41 @@ def test_names_tell_their_epoch_and_no_two_attempts_share_one():
     assert {epoch_of(name) for name in names} == {12}
 
 
-def test_a_written_segment_is_durable_and_in_memory(tmp_path):
+def stored(folder, budget: int | None = None, name: str = NAME, rows: int = 3):
+    """A segment as an epoch leaves it: durable, and in memory if the budget allows."""
+    tiers = tiers_in(folder, budget)
+    ref = tiers.write(name, runs(rows))
+    tiers.retain([ref])
+    return ref
+
+
+def test_a_written_segment_is_durable_and_in_memory_when_the_epoch_ends(tmp_path):
     tiers = tiers_in(tmp_path)
     ref = tiers.write(NAME, runs())
     assert (tmp_path / "durable" / ref.name).stat().st_size == ref.bytes
+    assert resident(tmp_path) == set()
+    tiers.retain([ref])
     assert resident(tmp_path) == {ref.name}
     assert tiers.open(ref)[0][1].rows == 3
-    assert tiers.fetched_bytes == 0
+    assert (tiers.resident_bytes, tiers.fetched_bytes) == (ref.bytes, 0)
 
 
 def test_a_segment_that_is_not_in_memory_is_fetched_and_counted(tmp_path):
-    ref = tiers_in(tmp_path).write(NAME, runs())
+    ref = stored(tmp_path)
     shutil.rmtree(tmp_path / "memory")
     cold = tiers_in(tmp_path)
     assert cold.open(ref)[0][1].rows == 3
+    cold.retain([ref])
     assert cold.fetched_bytes == ref.bytes
     assert resident(tmp_path) == {ref.name}
 
 
 def test_without_room_a_segment_is_read_where_it_lies(tmp_path):
-    ref = tiers_in(tmp_path).write(NAME, runs())
+    ref = stored(tmp_path)
     shutil.rmtree(tmp_path / "memory")
     small = tiers_in(tmp_path, budget=ref.bytes - 1)
     assert small.open(ref)[0][1].rows == 3
+    small.retain([ref])
     assert resident(tmp_path) == set()
     assert small.fetched_bytes == 0
 
@@ -104,18 +116,34 @@ def test_no_memory_tier_is_no_hindrance(tmp_path):
     assert tiers.resident_bytes == 0
 
 
-def test_the_newest_segments_stay_up_to_the_budget(tmp_path):
+@pytest.mark.parametrize("by_budget", [True, False], ids=["budget", "limit"])
+def test_the_first_segments_stay_up_to_budget_and_limit(tmp_path, by_budget):
     tiers = tiers_in(tmp_path)
     refs = [tiers.write(segment_name(task_name(epoch, 0, 0), "x", 0), runs()) for epoch in range(4)]
-    tiers.budget_bytes = refs[0].bytes * 2
-    tiers.retain(reversed(refs))
+    tiers.retain(refs)
+    room = refs[0].bytes * 2
+    tiers.budget_bytes = room if by_budget else 10 * room
+    tiers.retain(reversed(refs), 10 * room if by_budget else room)
     assert resident(tmp_path) == {refs[3].name, refs[2].name}
     assert tiers.resident_bytes == refs[3].bytes + refs[2].bytes
+
+
+def test_memory_never_holds_more_than_before_or_after(tmp_path, monkeypatch):
+    tiers = tiers_in(tmp_path)
+    old = [tiers.write(segment_name(task_name(0, 0, 0), "x", n), runs()) for n in range(3)]
+    tiers.retain(old)
+    new = [tiers.write(segment_name(task_name(1, 0, 0), "x", n), runs()) for n in range(3)]
+    sizes = []
+    copy = shutil.copyfile
+    monkeypatch.setattr(shutil, "copyfile", lambda *paths: (sizes.append(len(resident(tmp_path))), copy(*paths)))
+    tiers.retain([*new, old[0]], limit_bytes=4 * old[0].bytes)
+    assert sizes == [1, 2, 3]
 
 
 def test_what_is_evicted_stays_readable_for_who_has_it_mapped(tmp_path):
     tiers = tiers_in(tmp_path)
     ref = tiers.write(NAME, runs(1000))
+    tiers.retain([ref])
     ((_, run),) = tiers.open(ref)
     tiers.retain([])
     assert resident(tmp_path) == set()
@@ -125,7 +153,7 @@ def test_what_is_evicted_stays_readable_for_who_has_it_mapped(tmp_path):
 def test_a_sweep_removes_what_is_not_live_and_spares_the_epoch_of_others(tmp_path):
     tiers = tiers_in(tmp_path)
     live, stale, failed, neighbour, stage = (
-        tiers.write(segment_name(task_name(*task), "x", 0), runs())
+        stored(tmp_path, name=segment_name(task_name(*task), "x", 0))
         for task in ((3, 0, 0), (4, 0, 0), (5, 1, 0), (5, 1, 1), (5, 0, 0))
     )
     tiers.sweep([live.name], task_name(5, 1, 0))
@@ -142,11 +170,11 @@ def test_full_memory_costs_speed_and_nothing_else_while_other_errors_show(tmp_pa
 
     monkeypatch.setattr(shutil, "copyfile", full)
     tiers = tiers_in(tmp_path)
+    ref = tiers.write(NAME, runs())
     if code != errno.ENOSPC:
         with pytest.raises(OSError, match="no"):
-            tiers.write(NAME, runs())
+            tiers.retain([ref])
         return
-    ref = tiers.write(NAME, runs())
     assert tiers.open(ref)[0][1].rows == 3
     tiers.retain([ref])
     assert (resident(tmp_path), tiers.resident_bytes, tiers.fetched_bytes) == (set(), 0, 0)
@@ -154,7 +182,7 @@ def test_full_memory_costs_speed_and_nothing_else_while_other_errors_show(tmp_pa
 
 def test_a_sweep_leaves_a_copy_in_the_making_of_a_live_segment(tmp_path):
     tiers = tiers_in(tmp_path)
-    ref = tiers.write(NAME, runs())
+    ref = stored(tmp_path)
     for name in (f"{ref.name}.77.part", f"{NAME.replace('-x-', '-y-')}.77.part"):
         (tmp_path / "memory" / name).touch()
     tiers.sweep([ref.name], task_name(1, 0, 0))
@@ -162,7 +190,7 @@ def test_a_sweep_leaves_a_copy_in_the_making_of_a_live_segment(tmp_path):
 
 
 def test_a_segment_evicted_while_it_is_opened_is_read_where_it_lies(tmp_path, monkeypatch):
-    ref = tiers_in(tmp_path).write(NAME, runs())
+    ref = stored(tmp_path)
     memory = tmp_path / "memory" / ref.name
     read = tiers_module.read_segment
 
