@@ -136,7 +136,7 @@ def _retain(
     watermark_us: int | None,
     tiers: Tiers,
 ) -> None:
-    """Settle which segments are in memory: those that hold most of what they were written with first, then the newest."""
+    """Settle which segments are in memory: those of which enough counts, newest first, and then the others."""
     if tiers.memory is None:
         return
     alive: Counter[str] = Counter()

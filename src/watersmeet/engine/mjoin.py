@@ -11,7 +11,8 @@ before the other ends. What they make is the intersection. So each hop searches 
 `latest`, for the range [latest - span + 1, limit), where `span` is the longest window among the streams of the input
 searched; for a stream that is exact, and for stored results the rows that ended too early are then dropped.
 
-Matches are kept as ranges until they are cut into chunks of at most `ROWS_MAX`; each chunk is expanded, filtered by
+Matches are kept as ranges until they are cut into chunks of at most `ROWS_MAX` rows, or of about `BYTES_MAX` bytes
+where rows are wide; each chunk is expanded, filtered by
 the predicates it binds, and taken to the next hop before the following chunk is touched. A hot key therefore costs
 time, not memory.
 """
@@ -44,6 +45,7 @@ from watersmeet.query.expressions import Column
 from watersmeet.state.run import Ints, Mask, Run, key_values_equal, take
 
 ROWS_MAX = 1 << 18
+BYTES_MAX = 16 << 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -126,6 +128,8 @@ def probe(
         for _, matches in matched[j]:
             found[matches.keys] = True
         alive &= found
+    row_bytes = sum(_row_bytes(runs) for runs in ([delta], *([run for run, _ in matched[j]] for j in order)))
+    rows_max = max(1, min(rows_max, BYTES_MAX // max(1, row_bytes)))
     hop = _Hop(node, origin, delta, matched, rows_max)
     ranks = delta.row_ranks()
     rows = np.flatnonzero(alive[ranks])
@@ -138,6 +142,11 @@ def _known_keys(delta: Run, target: Sequence[Run]) -> list[tuple[Run, Matches]]:
     """The runs that have keys of the delta, and where."""
     matched = ((run, match_keys(delta, run)) for run in target)
     return [(run, matches) for run, matches in matched if len(matches.keys)]
+
+
+def _row_bytes(runs: Sequence[Run]) -> int:
+    """What a row of an input adds to a result, on average in the run with the widest rows."""
+    return max((run.payload.nbytes // max(1, run.payload.num_rows) for run in runs), default=0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -26,7 +26,7 @@ def rows_of(rng: np.random.Generator, number: int, *, spread_keys: bool) -> pa.T
 
 
 def alive_bytes(engine: InProcessQuery, fed: list[pa.Table]) -> int:
-    """Key, event time where there is a window, a double and a text with its offset, for every row that can still join."""
+    """Key, event time if there is a window, a double and a text with its offset, of every row that can still join."""
     times = np.concatenate([table["ts"].cast(pa.int64()).to_numpy() for table in fed])
     if not engine.plan.windowed:
         return len(times) * (8 + 8 + 4 + TEXT_BYTES)
