@@ -63,6 +63,7 @@ def digits_argsort(values: npt.NDArray[Any]) -> Ints:
 
 
 SORTS: dict[str, Argsort] = {
+    "numpy quicksort": lambda values: argsort(values),
     "numpy stable": lambda values: argsort(values, kind="stable"),
     "numpy 16-bit digits": digits_argsort,
     "pyarrow sort_indices": lambda values: pc.sort_indices(pa.array(values)).to_numpy().astype(np.int64),

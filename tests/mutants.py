@@ -84,7 +84,9 @@ def _stored_first(which: str) -> str:
             self._add(first + i, run)"""
 
 
-_MERGE = "return build_runs(hashes, concat_batches([run.keys for run in runs]), times, payload, key_of_row, in_pieces=True)"
+_MERGE = (
+    "return build_runs(hashes, concat_batches([run.keys for run in runs]), times, payload, key_of_row, in_pieces=True)"
+)
 _DISTINCT = """marks = np.stack([key_of_row, key_of_row if times is None else times])
     kept = np.sort(np.unique(marks, axis=1, return_index=True)[1])
     times = None if times is None else times[kept]

@@ -156,7 +156,7 @@ def _retain(
     watermark_us: int | None,
     tiers: Tiers,
 ) -> None:
-    """Settle which segments are in memory: first those that hold most of what was written to them, then the newest."""
+    """Settle which segments are in memory: those of which enough counts, newest first, and then the others."""
     if tiers.memory is None:
         return
     alive: Counter[str] = Counter()

@@ -11,10 +11,9 @@ before the other ends. What they make is the intersection. So each hop searches 
 `latest`, for the range [latest - span + 1, limit), where `span` is the longest window among the streams of the input
 searched; for a stream that is exact, and for stored results the rows that ended too early are then dropped.
 
-Matches are kept as ranges until they are cut into chunks of at most `ROWS_MAX`, or fewer wide rows; each chunk is
-expanded, filtered by
-the predicates it binds, and taken to the next hop before the following chunk is touched. A hot key therefore costs
-time, not memory.
+Matches are kept as ranges until they are cut into chunks of at most `ROWS_MAX` rows, or of about `BYTES_MAX` bytes
+where rows are wide; each chunk is expanded, filtered by the predicates it binds, and taken to the next hop before the
+following chunk is touched. A hot key therefore costs time, not memory.
 """
 
 from __future__ import annotations

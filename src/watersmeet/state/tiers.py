@@ -3,15 +3,15 @@
     durable   <checkpoint>/watersmeet/segments/<name>      written and synced before an epoch commits
     memory    <memory folder>/<query>/<run>/<name>         a tmpfs: bytes that are RAM, shared by the workers of a host
 
-| event                              | what happens                                                                   |
-|------------------------------------|--------------------------------------------------------------------------------|
-| an epoch starts                    | files that no manifest names any more leave memory (`sweep`)                   |
-| a slot opens a segment, in memory  | mapped                                                                         |
-| ... not in memory                  | mapped where it lies, after its checksum is verified once per process          |
-| a slot writes a segment            | durable, and no more                                                           |
-| an epoch ends (`retain`)           | what is not to stay leaves memory; then what is new to it is copied there.     |
-|                                    | Copies of what earlier epochs wrote are counted in `fetched_bytes`             |
+| event                             | what happens                                                              |
+|-----------------------------------|---------------------------------------------------------------------------|
+| an epoch starts                   | files that no manifest names any more leave memory (`sweep`)              |
+| a slot opens a segment, in memory | mapped                                                                    |
+| ... not in memory                 | mapped where it lies, after its checksum is verified once per process     |
+| a slot writes a segment           | durable, and no more                                                      |
+| an epoch ends (`retain`)          | what is not to stay leaves memory; then what is new to it is copied there |
 
+Copies of what earlier epochs wrote are *fetched*, and counted in `fetched_bytes`.
 So memory never holds more than at the end of the epoch before or of this one. The budget counts the bytes of resident
 files of one slot. Files mapped by a running task stay readable after they are removed, so eviction needs no
 coordination between slots.
