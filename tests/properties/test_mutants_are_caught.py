@@ -39,14 +39,16 @@ def fixed_set() -> list[Scenario]:
     return load_scenarios() + drawn
 
 
-def first_failure(cases: list[Scenario]) -> int | None:
-    """The number of the first scenario whose check fails, with a wrong answer or an error."""
+def first_failure(cases: list[Scenario]) -> Scenario | None:
+    """The first scenario whose check fails, with a wrong answer or an error. It is moved to the front: what catches one
+    mutant often catches the next."""
     for number, scenario in enumerate(cases):
         scenario.answer  # noqa: B018  the oracle must not fail
         try:
             check_every_epoch(scenario)
         except Exception:
-            return number
+            cases.insert(0, cases.pop(number))
+            return scenario
     return None
 
 

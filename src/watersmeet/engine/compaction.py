@@ -5,7 +5,7 @@ A *layer* is what one epoch wrote for one bucket, all inputs together: one segme
 Rows of a windowed query are kept in *time buckets* about an eighth of the longest window wide, and no run crosses a
 bucket: expiry drops whole extents, and a bucket is sorted again only while rows can still come to it.
 
-No epoch may merge more rows than its *allowance*: so many for every row that arrived, or a small part of the state.
+An epoch merges about its *allowance* of rows: so many for every row that arrived, or a small part of the state.
 Layers of up to half an allowance are merged whole; larger ones range by range of partition groups: what is merged of
 them becomes a layer of its own, a *piece*, and the extents of the others are cut. A slot takes one such *share* of the
 work in one of `share_every` epochs, its own for each slot, or at once where twice `fan_in` layers overlap.

@@ -23,6 +23,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import TypeVar
 
 import numpy as np
@@ -92,7 +93,7 @@ class Tally:
 
     def weigh(self, stage: int, stores: Sequence[StoreLayout], runs: Iterable[tuple[int, Run]]) -> None:
         """The bytes per group, and rows and bytes per store, of what a slot keeps in a stage."""
-        edges = np.array([first_hash(group, self.partitions) for group in range(self.partitions)], dtype=np.uint64)
+        edges = _first_hashes(self.partitions)
         for layout in stores:
             self.counts[f"state_rows.{layout.label}"] += 0
         for store, run in runs:
@@ -111,6 +112,11 @@ class Tally:
             if len(known):
                 found[name] = known.tolist(), figures[known].tolist()
         return found
+
+
+@cache
+def _first_hashes(partitions: int) -> Hashes:
+    return np.array([first_hash(group, partitions) for group in range(partitions)], dtype=np.uint64)
 
 
 def _sums(groups: Ints, counts: Ints, partitions: int) -> Ints:
