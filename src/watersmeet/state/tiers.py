@@ -37,11 +37,13 @@ from watersmeet.state.sieve import sieve_of
 from watersmeet.state.storage import write_durably
 
 SUFFIX = ".seg"
+FOLDERS_MAX = 8
+"""Of so many folders a process keeps mapped files: those of a few queries, not of all it ever ran."""
 
 _verified: set[Path] = set()
 """Durable files whose checksum this process has verified: they are immutable, so once is enough."""
 
-_mapped: dict[Path, tuple[int, list[tuple[int, Run]]]] = {}
+_mapped: dict[str, dict[str, tuple[int, list[tuple[int, Run]]]]] = {}
 """Files this process has mapped, with their inode. Mapped anew in every epoch, they would cost page faults anew."""
 
 
@@ -73,8 +75,10 @@ class Tiers:
     def sweep(self, live: Iterable[str], task: str) -> None:
         """Remove from memory what is not live: of earlier epochs, and of failed attempts at this very task."""
         keep, epoch = set(live), epoch_of(task)
-        for path in [path for path in _mapped if path.name not in keep and path.parent in (self.durable, self.memory)]:
-            del _mapped[path]
+        for folder in (self.durable, self.memory):
+            mapped = _mapped.get(str(folder), {})
+            for name in mapped.keys() - keep:
+                del mapped[name]
         if self.memory is None or not self.memory.is_dir():
             return
         for entry in os.scandir(self.memory):
@@ -127,7 +131,7 @@ class Tiers:
                 room = None if room is None else room - ref.bytes
         for name in self._resident.keys() - {ref.name for ref in kept}:
             (self.memory / name).unlink(missing_ok=True)
-            _mapped.pop(self.memory / name, None)
+            _mapped.get(str(self.memory), {}).pop(name, None)
         self._resident = {ref.name: ref.bytes for ref in kept if ref.name in self._resident or self._copied(ref)}
         self.resident_bytes = sum(self._resident.values())
 
@@ -153,10 +157,15 @@ def _map(path: Path) -> list[tuple[int, Run]]:
         inode = path.stat().st_ino
     except FileNotFoundError:
         return read_segment(path)  # which says what is wrong
-    known = _mapped.get(path)
+    folder = str(path.parent)
+    mapped = _mapped.pop(folder, {})
+    _mapped[folder] = mapped  # the last used folder stands last
+    if len(_mapped) > FOLDERS_MAX:
+        del _mapped[next(iter(_mapped))]
+    known = mapped.get(path.name)
     if known is None or known[0] != inode:
         runs = [(store, replace(run, sieve=sieve_of(run.hashes))) for store, run in read_segment(path)]
-        known = _mapped[path] = (inode, runs)
+        known = mapped[path.name] = (inode, runs)
     return known[1]
 
 
