@@ -44,7 +44,7 @@ def batch_of(number: int, rows: int, old: int, rng: np.random.Generator) -> dict
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--batches", type=int, default=1000)
+    parser.add_argument("--batches", type=int, default=100)
     parser.add_argument("--rows", type=int, default=10_000, help="rows per stream and micro-batch")
     parser.add_argument("--window", action="store_true", help="rows expire after a third of the run")
     args = parser.parse_args()

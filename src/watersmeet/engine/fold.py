@@ -223,7 +223,8 @@ def _report(
     counts["memory_bytes"] = tiers.resident_bytes
     counts["fetched_bytes"] = tiers.fetched_bytes
     counts["state_bytes"] = sum(by_name[name].bytes for name in {extent.segment for extent in extents})
-    tally.weigh(task.stage, stores, (pair for layer in kept for pair in layer.runs))
+    runs = (run for layer in kept for _, run in layer.runs)
+    tally.weigh(task.stage, stores, zip(extents, runs, strict=True))
     return SlotReport(task.epoch, task.stage, task.slot, extents, tuple(segments), dict(counts), tally.groups())
 
 

@@ -32,10 +32,13 @@ from watersmeet.engine.mjoin import ALL, Joined
 from watersmeet.plan.keys import key_name
 from watersmeet.plan.layout import StoreLayout
 from watersmeet.plan.partitioning import first_hash, group_of
+from watersmeet.state.manifest import ExtentRef
 from watersmeet.state.run import Hashes, Ints, Run
 
 SAMPLE = 8
 """One result in so many is traced to the groups of earlier keys."""
+
+WEIGHED_MAX = 1 << 12
 
 T = TypeVar("T")
 GroupCounts = dict[str, tuple[list[int], list[int]]]
@@ -91,18 +94,17 @@ class Tally:
             if name.startswith("pairs."):
                 self.counts[name] = self.counts[name] * self.partitions // max(1, groups)
 
-    def weigh(self, stage: int, stores: Sequence[StoreLayout], runs: Iterable[tuple[int, Run]]) -> None:
+    def weigh(self, stage: int, stores: Sequence[StoreLayout], held: Iterable[tuple[ExtentRef, Run]]) -> None:
         """The bytes per group, and rows and bytes per store, of what a slot keeps in a stage."""
-        edges = _first_hashes(self.partitions)
         for layout in stores:
             self.counts[f"state_rows.{layout.label}"] += 0
-        for store, run in runs:
-            size = run.nbytes
-            self.counts[f"state_rows.{stores[store].label}"] += run.rows
-            self.counts[f"store_bytes.{stores[store].label}"] += size
-            cuts = np.append(np.searchsorted(run.hashes, edges), len(run.hashes))
-            rows = np.diff(run.starts[cuts].astype(np.int64))
-            self._groups[f"size.{stage}"] += rows * size // max(1, run.rows)
+        sizes = self._groups[f"size.{stage}"]
+        for extent, run in held:
+            label = stores[extent.store].label
+            by_group = _bytes_by_group(extent, run, self.partitions)
+            self.counts[f"state_rows.{label}"] += run.rows
+            self.counts[f"store_bytes.{label}"] += int(by_group.sum())
+            sizes += by_group
 
     def groups(self) -> GroupCounts:
         """The figures that are not zero."""
@@ -112,6 +114,21 @@ class Tally:
             if len(known):
                 found[name] = known.tolist(), figures[known].tolist()
         return found
+
+
+_weighed: dict[tuple[ExtentRef, int], Ints] = {}
+"""What is known of extents; they are immutable, and most of them stay from epoch to epoch."""
+
+
+def _bytes_by_group(extent: ExtentRef, run: Run, partitions: int) -> Ints:
+    found = _weighed.get((extent, partitions))
+    if found is None:
+        cuts = np.append(np.searchsorted(run.hashes, _first_hashes(partitions)), len(run.hashes))
+        rows = np.diff(run.starts[cuts].astype(np.int64))
+        if len(_weighed) >= WEIGHED_MAX:
+            _weighed.clear()
+        found = _weighed[extent, partitions] = rows * run.nbytes // max(1, run.rows)
+    return found
 
 
 @cache
