@@ -151,6 +151,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=3600, help="event time covered")
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--stores", nargs="+", choices=STORES, default=list(STORES), help="state stores of Spark")
     parser.add_argument("--only", choices=("ours",), help="time one side, for profiling")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="watersmeet-bench-") as name:
@@ -163,8 +164,8 @@ def main() -> None:
         measured["watersmeet"] = measure(spark, "watersmeet", run_ours, folder / "data", folder)
         if args.only:
             return
-        for store, provider in STORES.items():
-            spark.conf.set("spark.sql.streaming.stateStore.providerClass", provider)
+        for store in args.stores:
+            spark.conf.set("spark.sql.streaming.stateStore.providerClass", STORES[store])
             measured[f"spark ({store})"] = measure(spark, f"spark ({store})", run_native, folder / "data", folder)
         spark.stop()
     ours = measured["watersmeet"]

@@ -259,7 +259,9 @@ def test_a_running_query_shows_itself_takes_new_files_and_stops(spark, tmp_path)
     write_batches(tmp_path, BATCHES[1:], start=1)
     query.processAllAvailable()
     assert output(spark, tmp_path / "out") == expected(join, BATCHES)
-    assert [p["epoch"] for p in query.recentProgress if "epoch" in p] == [0, 1, 2]
+    epochs = [p["epoch"] for p in query.recentProgress if "epoch" in p]
+    assert epochs == list(range(len(epochs)))  # how many depends on when the files are seen
+    assert len(epochs) >= 2
     query.stop()
     assert not query.isActive
     assert query.exception() is None
