@@ -133,7 +133,10 @@ class Case:
 
 
 def probe_with(delta: Run, target: Run, search: Callable[[Run, Ints, Ints], tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
-    return search(target, match_keys(delta, target)[delta.row_ranks()], delta.times(delta.rows_slice()))
+    ranks = delta.row_ranks()
+    needles, positions = match_keys(delta, target).of_needles(np.arange(len(ranks)), ranks)
+    found, rows = search(target, positions, delta.times(delta.rows_slice())[needles])
+    return needles[found], rows
 
 
 def ours_search(target: Run, positions: Ints, t: Ints) -> tuple[Ints, Ints]:

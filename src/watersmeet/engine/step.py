@@ -75,6 +75,7 @@ def _deltas(
     for number, chunk in enumerate(inbox):
         if number:
             scratch.open()
+        tally.counts["rows"] += chunk.num_rows
         with tally.spent_on("insert"):
             deltas = deltas_of(chunk, plan, task.stage, task.watermark_us, tally.counts)
         yield deltas
