@@ -387,4 +387,10 @@ MUTANTS = [
         "self.budget",
     ),
     Mutant("failed attempts stay in memory", "state.tiers:Tiers.sweep", "(failed or epoch_of", "(epoch_of"),
+    Mutant(
+        "expired segments stay in memory",
+        "engine.fold:open_state",
+        "task.segments.keys() - dead",
+        "task.segments.keys()",
+    ),
 ]

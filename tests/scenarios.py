@@ -35,6 +35,7 @@ from watersmeet.engine.inbox import chunks
 from watersmeet.plan.tree import parse_tree
 from watersmeet.query.logical import JoinQuery, Stream, build_query
 from watersmeet.runtime.inprocess import InProcessQuery, pandas_hash
+from watersmeet.state.tiers import epoch_of
 from watersmeet.units import format_duration, parse_duration_us
 
 FOLDER = Path(__file__).parent / "scenarios"
@@ -194,15 +195,19 @@ class Committed:
         assert files == named, f"segments on disk {files}, in the manifest {named}"
         used = {extent.segment for stage in manifest.extents for slot in stage for extent in slot}
         assert used == set(named), "the manifest names segments without extents, or the other way round"
+        if self.engine.memory is not None:
+            held = {path.name for path in self.engine.memory.glob("*")}
+            stale = {name for name in held - named.keys() if epoch_of(name) < manifest.epoch}
+            assert not stale, f"memory holds {stale}, which the manifest no longer names"
         if self.engine.memory is not None and self.engine.budget is not None:
             stages = len(manifest.extents)
             share = self.engine.budget // stages
             resident: dict[str, int] = Counter()
             for path in self.engine.memory.glob("*"):
                 resident[path.name.split("-")[1]] += path.stat().st_size
-            for stage, held in resident.items():
+            for stage, size in resident.items():
                 budget = share * manifest.slots
-                assert held <= budget, f"memory holds {held} of stage {stage}, over its part {budget} of the budget"
+                assert size <= budget, f"memory holds {size} of stage {stage}, over its part {budget} of the budget"
 
 
 def epochs_in_process(scenario: Scenario) -> Iterator[Committed]:

@@ -82,7 +82,7 @@ def open_state(plan: JoinPlan, task: SlotTask, tiers: Tiers, tally: Tally) -> li
         if not expired(extent.expires_us, task.watermark_us):
             by_segment[extent.segment].append(extent)
     dead = {extent.segment for extent in task.extents} - by_segment.keys()
-    tally.counts["expired"] += sum(extent.rows for extent in task.extents if extent.segment in dead)
+    tally.counts["expired"] += sum(e.rows for e in task.extents if expired(e.expires_us, task.watermark_us))
     with tally.spent_on("expire"):
         tiers.sweep(task.segments.keys() - dead, task_name(task.epoch, task.stage, task.slot))
     layers = []
@@ -108,7 +108,9 @@ def fold(
     """The state after the epoch: old layers and arrived chunks, dead rows dropped, merged by tier, written."""
     with tally.spent_on("insert"):
         kept, segments = _written(plan, task, layers, arrived, tiers, merging)
-    tally.counts["inserted"] += sum(run.rows for chunk in arrived for _, run in chunk)
+    inserted = sum(run.rows for chunk in arrived for _, run in chunk)
+    tally.counts["inserted"] += inserted
+    tally.counts["expired"] += sum(layer.rows for layer in layers) + inserted - sum(layer.rows for layer in kept)
     return _report(task, stores_of(plan, task), kept, segments, tiers, tally)
 
 

@@ -39,6 +39,7 @@ SAMPLE = 8
 """One result in so many is traced to the groups of earlier keys."""
 
 WEIGHED_MAX = 1 << 12
+"""Extents whose bytes per group are remembered."""
 
 T = TypeVar("T")
 GroupCounts = dict[str, tuple[list[int], list[int]]]
@@ -127,7 +128,7 @@ def _bytes_by_group(extent: ExtentRef, run: Run, partitions: int) -> Ints:
         rows = np.diff(run.starts[cuts].astype(np.int64))
         if len(_weighed) >= WEIGHED_MAX:
             _weighed.clear()
-        found = _weighed[extent, partitions] = rows * run.nbytes // max(1, run.rows)
+        found = _weighed[extent, partitions] = rows * run.kept_bytes() // max(1, run.rows)
     return found
 
 

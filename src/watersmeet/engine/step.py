@@ -172,7 +172,7 @@ class _Scratch:
             self._folder = Path(self._cleanup.enter_context(folder))
 
     def keep(self, store: int, run: Run) -> Run:
-        self._held += run.nbytes
+        self._held += run.kept_bytes()
         if self._held > HELD_BYTES_MAX:
             self.open()
         if self._folder is None:

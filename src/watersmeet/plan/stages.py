@@ -74,7 +74,7 @@ class StagePlan:
     shapes: tuple[tuple[NodePlan, ...], ...]
     """The nodes by slot: slot s runs shape s modulo their number."""
     feeds: tuple[Place, ...]
-    """Where the results are sent; nowhere if they are those of the query."""
+    """Where the results are sent; nowhere if they are those of the query. In a stage of hops, each hop has its own."""
     node: Join
     """The topmost node of the stage, or the node that it has hops of."""
     hops: tuple[HopPlan, ...] = ()

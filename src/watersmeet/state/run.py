@@ -50,14 +50,6 @@ class Run:
     def rows(self) -> int:
         return int(self.starts[-1] - self.starts[0])
 
-    @property
-    def nbytes(self) -> int:
-        """The bytes of the run's own rows and keys."""
-        rows = self.rows_slice()
-        codes = 0 if self.codes is None else 8 * self.rows
-        payload = self.payload.slice(rows.start, self.rows).nbytes if self.payload.num_columns else 0
-        return int(self.hashes.nbytes + self.keys.nbytes + self.starts.nbytes + codes + payload)
-
     def times(self, rows: Ints | slice) -> Ints:
         """The event times of some rows; windowed queries only."""
         assert self.codes is not None
@@ -105,8 +97,8 @@ def build_runs(
     """Sort rows into runs: one, or more where key number and time would not fit into one code.
 
     `keys` holds candidate keys with their `hashes`; `key_of_row` says which candidate each row has (its own, if None).
-    Where they come in sorted pieces (`in_pieces`), a sort that merges is about a third faster; elsewhere it is slower
-    (`benchmarks/kernels.py`).
+    Where they come in sorted pieces (`in_pieces`), a sort that merges is faster; elsewhere it is two to three times
+    slower (`benchmarks/kernels.py`).
     """
     rows = len(hashes) if key_of_row is None else len(key_of_row)
     if rows == 0:

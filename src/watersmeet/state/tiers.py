@@ -89,26 +89,26 @@ class Tiers:
 
     def open(self, ref: SegmentRef) -> list[tuple[int, Run]]:
         """The (store, run) pairs of a segment; raises CorruptSegmentError with its name if its bytes are wrong."""
-        if self.memory is not None and (path := self.memory / ref.name).exists():
-            try:
-                runs = _map(path)
-            except CorruptSegmentError:
-                if path.exists():
-                    raise  # otherwise another slot, which shared the segment, has evicted it meanwhile
-            else:
-                self._resident[ref.name] = ref.bytes
-                return runs
-        return _map(self._verified_durable(ref))
+        runs = self._in_memory(ref)
+        if runs is None:
+            return _map(self._verified_durable(ref))
+        self._resident[ref.name] = ref.bytes
+        return runs
 
     def peek(self, ref: SegmentRef) -> list[tuple[int, Run]]:
-        """A segment that another stage keeps, wherever it lies; it is neither fetched nor counted here."""
-        if self.memory is not None and (path := self.memory / ref.name).exists():
-            try:
-                return _map(path)
-            except CorruptSegmentError:
-                if path.exists():
-                    raise  # otherwise its keeper has evicted it meanwhile
-        return _map(self._verified_durable(ref))
+        """A segment that another stage keeps, wherever it lies; it is not counted here, nor will it be evicted."""
+        runs = self._in_memory(ref)
+        return _map(self._verified_durable(ref)) if runs is None else runs
+
+    def _in_memory(self, ref: SegmentRef) -> list[tuple[int, Run]] | None:
+        if self.memory is None or not (path := self.memory / ref.name).exists():
+            return None
+        try:
+            return _map(path)
+        except CorruptSegmentError:
+            if path.exists():
+                raise
+            return None  # another slot or stage has evicted it meanwhile
 
     def write(self, name: str, runs: Sequence[tuple[int, Run]]) -> SegmentRef:
         """Write a segment durably."""

@@ -1,9 +1,9 @@
 """How Spark writes its small log files (offsets, commits, sources, the sink's log) for our queries.
 
 By default Spark goes through Hadoop's FileContext, which on a local path starts a `chmod` process for every file and
-its checksum: about 40 ms a file and 0.2 s a micro-batch over three file sources. The manager over FileSystem writes the
-same files, by rename too, in about 10 ms. It does not by itself keep two drivers apart, which our lock on the
-checkpoint does. A class that the user has chosen stays.
+its checksum; with several sources that is a noticeable part of a small micro-batch. The manager over FileSystem writes
+the same files, by rename too, in a fraction of the time. It does not by itself keep two drivers apart, which our lock
+on the checkpoint does. A class that the user has chosen stays.
 """
 
 from __future__ import annotations
