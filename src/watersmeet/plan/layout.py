@@ -83,7 +83,7 @@ def fields_above(query: JoinQuery, tree: Tree) -> list[Field]:
     bind, and values of key classes that reach out of it. For the whole join: the selected columns."""
     inside = streams_of(tree)
     ordinal = {stream.name: i for i, stream in enumerate(query.streams)}
-    columns = [ref for item in query.select for ref in item.refs]
+    columns = list(query.read_columns)
     for residual in query.residuals:
         if not {ordinal[column.stream] for column in columns_of(residual)} <= inside:
             columns += columns_of(residual)

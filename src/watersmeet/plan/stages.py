@@ -162,13 +162,12 @@ def plan_join(query: JoinQuery, trees: tuple[Join, ...], partitions: int) -> Joi
     if query.windowed:
         stream = query.streams[0]
         time_type = stream.schema.field(stream.event_time).type
-    refs = dict.fromkeys(ref for item in query.select for ref in item.refs)
     frame = frame_of([(stage.key_types, stage.inputs) for stage in stages], time_type)
     return JoinPlan(
         trees=trees,
         stages=stages,
         frame=frame,
-        output=tuple(OutputColumn(internal_name(ref), ref, field_type(query, ref)) for ref in refs),
+        output=tuple(OutputColumn(internal_name(ref), ref, field_type(query, ref)) for ref in query.read_columns),
         partitions=partitions,
         delays_us=tuple(stream.delay_us for stream in query.streams),
         names=tuple(stream.name for stream in query.streams),

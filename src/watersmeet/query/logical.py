@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from watersmeet.errors import QueryError
+from watersmeet.query.aggregates import Aggregation
+from watersmeet.query.analysis import Analyse
 from watersmeet.query.expressions import Expression, columns_of
 from watersmeet.query.joingraph import join_keys
 from watersmeet.query.names import field_of_column
@@ -37,7 +39,10 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 @dataclass(frozen=True, slots=True)
 class JoinQuery:
-    """A checked query. Streams are sorted by name; `windows_us` and the columns of a key class follow that order."""
+    """A checked query. Streams are sorted by name; `windows_us` and the columns of a key class follow that order.
+
+    With an `aggregation`, the select list is Spark SQL over the columns of groups (see `query/aggregates.py`).
+    """
 
     streams: tuple[Stream, ...]
     classes: tuple[KeyClass, ...]
@@ -45,6 +50,14 @@ class JoinQuery:
     residuals: tuple[Expression, ...]
     windows_us: tuple[int | None, ...]
     select: tuple[SelectItem, ...]
+    aggregation: Aggregation | None = None
+
+    @property
+    def read_columns(self) -> tuple[ColumnRef, ...]:
+        """The columns of joined rows that anything after the join reads, each once."""
+        if self.aggregation is not None:
+            return tuple(dict.fromkeys(ref for value in self.aggregation.values for ref in value.refs))
+        return tuple(dict.fromkeys(ref for item in self.select for ref in item.refs))
 
     @property
     def windowed(self) -> bool:
@@ -58,9 +71,11 @@ def build_query(
     within: str | None,
     windows: Mapping[str, str],
     select: Sequence[str],
+    analyse: Analyse | None = None,
 ) -> JoinQuery:
     """Check and resolve a query. `where` texts are joined by AND; an empty `select` selects all columns of all streams,
-    in the order given. Raises QueryError (OptionError for a duration that cannot be read)."""
+    in the order given. `analyse` tells the types of expressions that are left to Spark. Raises QueryError (OptionError
+    for a duration that cannot be read)."""
     _check_streams(streams)
     ordered = tuple(sorted((_with_declared_event_time(stream) for stream in streams), key=lambda stream: stream.name))
     windows_us = windows_of(ordered, within, windows)

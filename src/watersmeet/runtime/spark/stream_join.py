@@ -19,6 +19,7 @@ from watersmeet.plan.stages import JoinPlan, plan_join
 from watersmeet.plan.tree import Join, mjoin, parse_tree
 from watersmeet.query.logical import JoinQuery, Stream, build_query
 from watersmeet.query.types import COLLATION
+from watersmeet.runtime.spark.analysis import spark_analysis
 from watersmeet.runtime.spark.options import JoinOptions, option_name, option_text, resolve
 from watersmeet.runtime.spark.writer import JoinStreamWriter
 from watersmeet.units import parse_duration_us
@@ -123,7 +124,12 @@ class StreamJoin:
         """Check everything; the query, its plan and the options as values."""
         options = resolve(self._spark, self._options)
         query = build_query(
-            self._streams, where=self._where, within=self._within, windows=self._windows, select=self._select
+            self._streams,
+            where=self._where,
+            within=self._within,
+            windows=self._windows,
+            select=self._select,
+            analyse=spark_analysis(self._spark),
         )
         return query, plan_join(query, trees_of(query, options.plan), options.partitions), options
 
