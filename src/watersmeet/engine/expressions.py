@@ -55,6 +55,14 @@ def evaluate(expr: Expression, column: Columns) -> npt.NDArray[np.bool_]:
     return np.asarray(value.fill_null(False).to_numpy(zero_copy_only=False), dtype=np.bool_)
 
 
+def compute(expr: Expression, column: Columns, rows: int) -> pa.Array:
+    """The values of an expression in so many rows."""
+    if isinstance(expr, Column):
+        return column(expr)
+    value = _value(expr, column)
+    return pa.repeat(value, rows) if isinstance(value, pa.Scalar) else value
+
+
 def _value(expr: Expression, column: Columns) -> Value:
     match expr:
         case Column():

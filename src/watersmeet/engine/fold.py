@@ -21,13 +21,13 @@ from watersmeet.engine.compaction import (
     next_share,
     share_alive,
 )
-from watersmeet.engine.layers import Grid, Layer, cut_to_groups, merged
+from watersmeet.engine.layers import Grid, Layer, Merge, cut_to_groups, merged
 from watersmeet.engine.statistics import GroupCounts, Tally
 from watersmeet.plan.layout import StoreLayout
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.plan.tree import Leaf
 from watersmeet.state.manifest import ExtentRef, SegmentRef
-from watersmeet.state.run import Run
+from watersmeet.state.run import Run, merge_runs
 from watersmeet.state.tiers import Tiers, segment_name, task_name
 
 DEFAULT_MERGING = Merging()
@@ -54,6 +54,8 @@ class SlotTask:
     group_high: int
     reads: tuple[tuple[ExtentRef, ...], ...] = ()
     """In a stage of hops, per index: the extents of an index that another stage keeps."""
+    closing_us: int | None = None
+    """In the stage of an aggregation: close the windows that end by then, and take in no rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,8 @@ class SlotReport:
 
 def stores_of(plan: JoinPlan, task: SlotTask) -> list[StoreLayout]:
     """The stores that a slot keeps in a stage, by their number."""
+    if plan.aggregate is not None and task.stage == plan.aggregate.stage:
+        return [plan.aggregate.layout]
     return plan.stages[task.stage].stores(task.stage, task.slot)
 
 
@@ -104,10 +108,11 @@ def fold(
     tiers: Tiers,
     tally: Tally,
     merging: Merging = DEFAULT_MERGING,
+    merge: Merge = merge_runs,
 ) -> SlotReport:
     """The state after the epoch: old layers and arrived chunks, dead rows dropped, merged by tier, written."""
     with tally.spent_on("insert"):
-        kept, segments = _written(plan, task, layers, arrived, tiers, merging)
+        kept, segments = _written(plan, task, layers, arrived, tiers, merging, merge)
     inserted = sum(run.rows for chunk in arrived for _, run in chunk)
     tally.counts["inserted"] += inserted
     tally.counts["expired"] += sum(layer.rows for layer in layers) + inserted - sum(layer.rows for layer in kept)
@@ -121,6 +126,7 @@ def _written(
     arrived: Sequence[Sequence[tuple[int, Run]]],
     tiers: Tiers,
     merging: Merging,
+    merge: Merge,
 ) -> tuple[list[Layer], list[SegmentRef]]:
     stores = stores_of(plan, task)
     width = bucket_width_us(stores) if plan.windowed else None
@@ -133,7 +139,7 @@ def _written(
             shelves[layer.bucket].append(layer)
     new = sum(run.rows for chunk in arrived for _, run in chunk)
     allowance = merging.allowance(new, sum(layer.rows for layer in layers))
-    work = _Work(task, plan.partitions, merging, allowance)
+    work = _Work(task, plan.partitions, merging, allowance, merge)
     closed_ones = {bucket: closed(bucket, width, bound) for bucket in shelves}
     for bucket, shelf in sorted(shelves.items()):
         shelves[bucket] = work.merge_small(shelf, is_closed=closed_ones[bucket])
@@ -173,8 +179,8 @@ def _retain(
 class _Work:
     """The merging of one epoch, within its allowance."""
 
-    def __init__(self, task: SlotTask, partitions: int, merging: Merging, allowance: int) -> None:
-        self.task, self.merging = task, merging
+    def __init__(self, task: SlotTask, partitions: int, merging: Merging, allowance: int, merge: Merge) -> None:
+        self.task, self.merging, self.merge = task, merging, merge
         self.grid = Grid.over(task.group_low, task.group_high, partitions, merging.cells)
         self.allowance = self.left = allowance
 
@@ -183,7 +189,7 @@ class _Work:
         small = [layer for layer in shelf if self._is_small(layer)]
         large = [layer for layer in shelf if not self._is_small(layer)]
         groups = merge_groups([layer.rows for layer in small], is_closed=is_closed, rows_max=self.allowance)
-        made = [merged([small[i] for i in group]) for group in groups]
+        made = [merged([small[i] for i in group], self.merge) for group in groups]
         self.left -= sum(layer.rows for layer, group in zip(made, groups, strict=True) if len(group) > 1)
         return large + made
 
@@ -203,7 +209,7 @@ class _Work:
         cuts = {id(large[i]): self.grid.cut(large[i], share.first, share.last) for i in share.members}
         rest = [cuts[id(layer)][1] if id(layer) in cuts else layer for layer in shelf]
         groups = self.grid.edges[share.first], self.grid.edges[share.last]
-        piece = replace(merged([inside for inside, _ in cuts.values()]), groups=groups)
+        piece = replace(merged([inside for inside, _ in cuts.values()], self.merge), groups=groups)
         return [layer for layer in [piece, *rest] if layer.rows]
 
     def _is_small(self, layer: Layer) -> bool:

@@ -7,7 +7,7 @@ groups of it still count: a merge that takes a range of groups out of a layer on
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,6 +15,9 @@ import numpy as np
 from watersmeet.plan.partitioning import first_hash
 from watersmeet.state.manifest import ExtentRef
 from watersmeet.state.run import Ints, Run, merge_runs
+
+Merge = Callable[[Sequence[Run]], list[Run]]
+"""How runs of one store become as few runs as possible."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,12 +92,12 @@ def cut_to_groups(run: Run, group_low: int, group_high: int, partitions: int) ->
     return run.between_hashes(first_hash(group_low, partitions), first_hash(group_high, partitions))
 
 
-def merged(layers: Sequence[Layer]) -> Layer:
+def merged(layers: Sequence[Layer], merge: Merge = merge_runs) -> Layer:
     """The rows of some layers of a bucket as one layer, not yet written unless it is the only one."""
     if len(layers) == 1:
         return layers[0]
     by_store: dict[int, list[Run]] = defaultdict(list)
     for store, run in (pair for layer in layers for pair in layer.runs):
         by_store[store].append(run)
-    runs = tuple((store, run) for store, runs in sorted(by_store.items()) for run in merge_runs(runs))
+    runs = tuple((store, run) for store, runs in sorted(by_store.items()) for run in merge(runs))
     return Layer(layers[0].bucket, runs)

@@ -10,10 +10,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from watersmeet.engine.accumulators import accumulate
+from watersmeet.engine.expressions import compute
 from watersmeet.engine.mjoin import Joined
+from watersmeet.plan.aggregate import AggregatePlan
 from watersmeet.plan.frame import STAGE, STREAM, TIME, pool_name
 from watersmeet.plan.layout import KeyValue, StoreLayout
 from watersmeet.plan.stages import JoinPlan, Place
+from watersmeet.query.aggregates import Value
 from watersmeet.state.run import Run, build_runs
 
 
@@ -29,9 +33,30 @@ def emit(plan: JoinPlan, feeds: Sequence[Place], joined: Joined) -> Iterator[Emi
     """Results of a node in the form that leaves the slot."""
     for place in feeds:
         yield Emitted(place.stage, _frame(plan, place.stage, place.input, joined))
-    if not feeds:
-        columns = [joined.column(column.field) for column in plan.output]
+    if feeds:
+        return
+    if plan.aggregate is not None and plan.aggregate.by_engine:
+        yield Emitted(plan.aggregate.stage, _accumulated(plan.aggregate, joined))
+        return
+    columns = [joined.column(column.field) for column in plan.output]
+    if plan.aggregate is None:
         yield Emitted(None, pa.RecordBatch.from_arrays(columns, schema=plan.output_schema))
+        return
+    times = joined.partials.latest if plan.aggregate.window is not None else np.zeros(joined.rows, dtype=np.int64)
+    yield Emitted(plan.aggregate.stage, pa.RecordBatch.from_arrays([pa.array(times), *columns], schema=plan.to_group))
+
+
+def _accumulated(plan: AggregatePlan, joined: Joined) -> pa.RecordBatch:
+    """Results of the join, accumulated by group as far as this chunk goes."""
+    latest = None if plan.window is None else joined.partials.latest
+    keys, arguments = ([_computed(value, joined) for value in values] for values in (plan.keys, plan.arguments))
+    return accumulate(plan, keys, latest, arguments, joined.rows)
+
+
+def _computed(value: Value, joined: Joined) -> pa.Array:
+    assert value.expression is not None
+    found = compute(value.expression, joined.column, joined.rows)
+    return found if found.type.equals(value.type) else found.cast(value.type)
 
 
 def runs_of(joined: Joined, layout: StoreLayout, partitions: int) -> list[Run]:

@@ -82,7 +82,7 @@ def _deltas(
 
 
 def _emit(plan: JoinPlan, feeds: Sequence[Place], joined: Joined, tally: Tally) -> Iterator[Emitted]:
-    tally.counts["intermediate" if feeds else "results"] += joined.rows
+    tally.counts["intermediate" if feeds else "results" if plan.aggregate is None else "joined"] += joined.rows
     tally.trace(joined, is_final=not feeds)
     yield from emit(plan, feeds, joined)
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from watersmeet.observe.progress import EpochProgress
-from watersmeet.plan.fingerprint import class_text, kept_names, plan_text
+from watersmeet.plan.aggregate import GROUPS_LABEL, AggregatePlan
+from watersmeet.plan.fingerprint import aggregate_text, class_text, kept_names, plan_text, window_text
 from watersmeet.plan.nodes import NodePlan
 from watersmeet.plan.stages import JoinPlan, Place, StagePlan
 from watersmeet.plan.tree import tree_text
+from watersmeet.query.aggregates import aggregate_column, key_column
 from watersmeet.query.expressions import to_text
 from watersmeet.query.logical import JoinQuery
 from watersmeet.query.types import spark_name
@@ -24,11 +26,17 @@ def explain_text(query: JoinQuery, plan: JoinPlan, slots: int, epoch: EpochProgr
         lines.append(f"residual  {to_text(residual)}")
     for item in query.filters:
         lines.append(f"filter    {item.stream}: {item.sql}  (by Spark, at the source)")
+    if plan.aggregate is not None:
+        lines += _aggregation(plan.aggregate)
+    if query.aggregation is not None and query.aggregation.having is not None:
+        lines.append(f"having    {query.aggregation.having}  (by Spark, on the groups)")
     lines.append(f"select    {', '.join(item.name for item in query.select)}")
     for stream, window in zip(query.streams, query.windows_us, strict=True):
         delay = f", delay {format_duration(stream.delay_us)}" if stream.delay_us else ""
         lines.append(f"stream    {stream.name}: {_window(window)}{delay}")
     lines += ["", f"== Plan {plan_text(plan)} ==", f"{slots} slots, {plan.partitions} partition groups"]
+    if plan.aggregate is not None:
+        lines += _group_stage(plan.aggregate, epoch)
     for number, stage in reversed(list(enumerate(plan.stages))):
         lines.append(f"stage {number} on {_key(query, stage)}{_destination(stage.feeds)}")
         if stage.hops:
@@ -42,6 +50,28 @@ def explain_text(query: JoinQuery, plan: JoinPlan, slots: int, epoch: EpochProgr
         memory, total = epoch.count("memory_bytes"), epoch.count("state_bytes")
         lines += ["", f"epoch {epoch.epoch}: state {format_bytes(total)}, {format_bytes(memory)} of it in memory"]
     return "\n".join(lines)
+
+
+def _aggregation(plan: AggregatePlan) -> list[str]:
+    """What is computed of which groups."""
+    keys = [f"{key_column(i)} = {key.sql}" for i, key in enumerate(plan.keys)]
+    if plan.window is not None:
+        keys.append(f"window of the result time: {window_text(plan.window)}")
+    lines = [f"group by  {', '.join(keys) or 'nothing: one group'}"]
+    for i, finish in enumerate(plan.finishes):
+        lines.append(f"aggregate {aggregate_column(i)} = {aggregate_text(finish.aggregate)}")
+    return lines
+
+
+def _group_stage(plan: AggregatePlan, epoch: EpochProgress | None) -> list[str]:
+    where = "the slots accumulate, then exchange" if plan.by_engine else "joined rows are exchanged, Spark computes"
+    rows = "" if epoch is None else f"; holds {epoch.counts.get(f'state_rows.{GROUPS_LABEL}', 0):,} rows"
+    accumulators = len(plan.accumulators)
+    return [
+        f"stage {plan.stage} on the groups, output mode {plan.mode} ({where})",
+        f"  └─ store {GROUPS_LABEL}: keeps {accumulators} accumulator{'s' if accumulators > 1 else ''} a group"
+        f"{' and pane' if plan.window is not None else ''}{rows}",
+    ]
 
 
 def _node(shape: tuple[NodePlan, ...], number: int, plan: JoinPlan, epoch: EpochProgress | None) -> list[str]:

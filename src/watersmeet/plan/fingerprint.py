@@ -5,9 +5,11 @@ Slots, budgets and probe orders are absent on purpose: they may change between r
 
 from __future__ import annotations
 
+from watersmeet.plan.aggregate import AggregatePlan
 from watersmeet.plan.layout import KeyValue, StoreLayout
 from watersmeet.plan.stages import JoinPlan, StagePlan
 from watersmeet.plan.tree import Leaf, tree_text
+from watersmeet.query.aggregates import Aggregate, ResultWindow
 from watersmeet.query.expressions import to_text
 from watersmeet.query.logical import JoinQuery, KeyClass
 from watersmeet.query.types import spark_name
@@ -38,7 +40,33 @@ def fingerprint(query: JoinQuery, plan: JoinPlan) -> dict[str, str]:
         marks["trail"] = "groups under earlier keys"
     if hops := [hops_text(stage) for stage in plan.stages if stage.hops]:
         marks["hops"] = "; ".join(hops)
+    if plan.aggregate is not None:
+        marks |= _marks_of_groups(plan.aggregate)
     return marks
+
+
+def _marks_of_groups(plan: AggregatePlan) -> dict[str, str]:
+    marks = {
+        "group by": "; ".join(key.sql for key in plan.keys),
+        "aggregates": "; ".join(aggregate_text(finish.aggregate) for finish in plan.finishes),
+        "output mode": plan.mode,
+    }
+    if plan.window is not None:
+        marks["window of the result time"] = window_text(plan.window)
+    return marks
+
+
+def aggregate_text(aggregate: Aggregate) -> str:
+    """An aggregate as SQL over internal names."""
+    argument = "*" if aggregate.argument is None else aggregate.argument.sql
+    if aggregate.function == "count_distinct":
+        return f"count(DISTINCT {argument})"
+    return f"{aggregate.function}({argument})"
+
+
+def window_text(window: ResultWindow) -> str:
+    length = format_duration(window.length_us)
+    return length if window.is_tumbling else f"{length}, every {format_duration(window.slide_us)}"
 
 
 def kept_names(layout: StoreLayout) -> list[str]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from watersmeet.errors import OptionError
+from watersmeet.plan.aggregate import AggregatePlan, OutputMode, plan_aggregate
 from watersmeet.plan.frame import Frame, frame_of
 from watersmeet.plan.hops import HopStage, first_user, hop_stages, is_mixed
 from watersmeet.plan.keys import Key, node_key
@@ -24,6 +25,10 @@ from watersmeet.query.logical import JoinQuery, internal_name
 
 CONSTANT_KEY = pa.int8()
 """The type of the one key value of a stage that has no key."""
+
+
+RESULT_TIME_US = "_result_time"
+"""The time of a joined row, in microseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +125,12 @@ class JoinPlan:
     partitions: int
     delays_us: tuple[int, ...]
     names: tuple[str, ...]
+    aggregate: AggregatePlan | None = None
+
+    @property
+    def stage_count(self) -> int:
+        """The stages of the join, and that of the aggregation."""
+        return len(self.stages) + (self.aggregate is not None)
 
     @property
     def windowed(self) -> bool:
@@ -135,10 +146,16 @@ class JoinPlan:
 
     @property
     def output_schema(self) -> pa.Schema:
+        """The joined rows: results, or what is to be aggregated."""
         return pa.schema([pa.field(column.name, column.type) for column in self.output])
 
+    @property
+    def to_group(self) -> pa.Schema:
+        """Joined rows of which Spark computes what they are grouped by: the time of the result, and their columns."""
+        return pa.schema([pa.field(RESULT_TIME_US, pa.int64()), *self.output_schema])
 
-def plan_join(query: JoinQuery, trees: tuple[Join, ...], partitions: int) -> JoinPlan:
+
+def plan_join(query: JoinQuery, trees: tuple[Join, ...], partitions: int, mode: OutputMode | None = None) -> JoinPlan:
     """The plan for a tree; with several trees, slots take them in turn, and they may differ only within stages."""
     drafts = [_draft(query, tree) for tree in trees]
     first = drafts[0]
@@ -171,6 +188,7 @@ def plan_join(query: JoinQuery, trees: tuple[Join, ...], partitions: int) -> Joi
         partitions=partitions,
         delays_us=tuple(stream.delay_us for stream in query.streams),
         names=tuple(stream.name for stream in query.streams),
+        aggregate=plan_aggregate(query, trees[0], len(stages), time_type, mode),
     )
 
 

@@ -6,7 +6,7 @@ Both runners use these functions, so the rules for watermarks and commits exist 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from watersmeet.engine.fold import SlotReport, SlotTask
@@ -40,6 +40,7 @@ def resumed(plan: JoinPlan, manifest: Manifest, slots: int) -> Manifest:
 def slot_tasks(plan: JoinPlan, manifest: Manifest, stage: int) -> list[SlotTask]:
     """The tasks of one stage of the epoch after `manifest`, one per slot; the attempt fills in its own name."""
     tasks = []
+    groups = plan.aggregate is not None and stage == plan.aggregate.stage
     for slot, extents in enumerate(manifest.extents[stage]):
         ranges = group_ranges(manifest.assignment, slot)
         tasks.append(
@@ -48,15 +49,40 @@ def slot_tasks(plan: JoinPlan, manifest: Manifest, stage: int) -> list[SlotTask]
                 stage=stage,
                 slot=slot,
                 attempt="",
-                watermark_us=manifest.watermark_us,
+                watermark_us=manifest.closed_us if groups else manifest.watermark_us,
                 extents=extents,
                 segments=manifest.segments,
                 group_low=ranges[0][0] if ranges else 0,
                 group_high=ranges[-1][1] if ranges else 0,
-                reads=tuple(_kept_elsewhere(manifest, index, stage, slot) for index in plan.stages[stage].indexes),
+                reads=() if groups else _reads(plan, manifest, stage, slot),
             )
         )
     return tasks
+
+
+def closing_tasks(plan: JoinPlan, manifest: Manifest) -> list[SlotTask]:
+    """The tasks of an epoch without rows, which closes windows of the aggregation."""
+    assert plan.aggregate is not None
+    tasks = slot_tasks(plan, manifest, plan.aggregate.stage)
+    return [replace(task, closing_us=manifest.watermark_us) for task in tasks]
+
+
+def must_close(plan: JoinPlan, manifest: Manifest) -> bool:
+    """Whether the watermark has passed the end of windows that are to be shown now."""
+    if plan.aggregate is None or plan.aggregate.window is None or plan.aggregate.mode != "append":
+        return False
+    window, watermark, closed = plan.aggregate.window, manifest.watermark_us, manifest.closed_us
+    if watermark is None or not any(manifest.extents[plan.aggregate.stage]):
+        return False
+    # Windows end at length + a multiple of slide.
+    return (
+        closed is None
+        or (watermark - window.length_us) // window.slide_us > (closed - window.length_us) // window.slide_us
+    )
+
+
+def _reads(plan: JoinPlan, manifest: Manifest, stage: int, slot: int) -> tuple[tuple[ExtentRef, ...], ...]:
+    return tuple(_kept_elsewhere(manifest, index, stage, slot) for index in plan.stages[stage].indexes)
 
 
 def _kept_elsewhere(manifest: Manifest, index: Index, stage: int, slot: int) -> tuple[ExtentRef, ...]:
@@ -68,12 +94,12 @@ def named(task: SlotTask, attempt: str) -> SlotTask:
     return replace(task, attempt=attempt)
 
 
-def one_report_per_task(reports: Sequence[SlotReport], stages: int, slots: int) -> list[SlotReport]:
+def one_report_per_task(reports: Sequence[SlotReport], stages: Iterable[int], slots: int) -> list[SlotReport]:
     """Accept one report of each slot and stage: a task that ran twice says the same twice, under other file names."""
     accepted: dict[tuple[int, int], SlotReport] = {}
     for report in reports:
         accepted.setdefault((report.stage, report.slot), report)
-    tasks = [(stage, slot) for stage in range(stages) for slot in range(slots)]
+    tasks = [(stage, slot) for stage in stages for slot in range(slots)]
     missing = [task for task in tasks if task not in accepted]
     if missing:
         raise RuntimeError(f"(stage, slot) {missing} sent no report")
@@ -90,7 +116,7 @@ def commit(
     now_ms: int,
     idle_timeout_ms: int | None = None,
 ) -> Manifest:
-    """The manifest after an epoch."""
+    """The manifest after an epoch with rows."""
     times = tuple(_later(a, b) for a, b in zip(before.times_max_us, intake.times_max_us, strict=True))
     seen = tuple(now_ms if rows else last for rows, last in zip(intake.rows, before.last_seen_ms, strict=True))
     idle = [idle_timeout_ms is not None and last > 0 and now_ms - last > idle_timeout_ms for last in seen]
@@ -104,8 +130,33 @@ def commit(
         last_seen_ms=seen,
         assignment=before.assignment,
         segments={name: ref for name, ref in segments.items() if name in used},
-        extents=_by_stage(reports, len(plan.stages)),
+        extents=_by_stage(reports, plan.stage_count),
         totals=_totals(before.totals, reports),
+        closed_us=_closed(plan, before),
+    )
+
+
+def _closed(plan: JoinPlan, before: Manifest) -> int | None:
+    """Windows that are shown when they close stay open until then; others close as the watermark passes them."""
+    if plan.aggregate is None or plan.aggregate.window is None:
+        return None
+    return before.closed_us if plan.aggregate.mode == "append" else before.watermark_us
+
+
+def commit_closing(plan: JoinPlan, before: Manifest, reports: Sequence[SlotReport]) -> Manifest:
+    """The manifest after an epoch without rows: the groups have changed, the join has not."""
+    assert plan.aggregate is not None
+    extents = (*before.extents[: plan.aggregate.stage], tuple(report.extents for report in reports))
+    segments = {**before.segments, **{ref.name: ref for report in reports for ref in report.segments}}
+    used = {extent.segment for stage in extents for slot in stage for extent in slot}
+    return replace(
+        before,
+        epoch=before.epoch + 1,
+        segments={name: ref for name, ref in segments.items() if name in used},
+        extents=extents,
+        totals=_totals(before.totals, reports, gauges_of=before.totals),
+        closed_us=before.watermark_us,
+        closing=True,
     )
 
 
@@ -121,12 +172,15 @@ def counts_of(reports: Sequence[SlotReport]) -> dict[str, int]:
     return dict(total)
 
 
-def _totals(before: Mapping[str, int], reports: Sequence[SlotReport]) -> dict[str, int]:
+def _totals(
+    before: Mapping[str, int], reports: Sequence[SlotReport], gauges_of: Mapping[str, int] | None = None
+) -> dict[str, int]:
+    """What adds up, and the gauges of these reports (or of others, where not all slots and stages reported)."""
     counts = counts_of(reports)
-    gauges = {name: value for name, value in counts.items() if name.split(".")[0] in GAUGES}
+    gauges = {name: value for name, value in (gauges_of or counts).items() if name.split(".")[0] in GAUGES}
     kept = {name: value for name, value in before.items() if name.split(".")[0] not in GAUGES}
     sums = Counter(kept)
-    sums.update({name: value for name, value in counts.items() if name not in gauges})
+    sums.update({name: value for name, value in counts.items() if name.split(".")[0] not in GAUGES})
     return {**sums, **gauges}
 
 

@@ -15,6 +15,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from watersmeet.engine.aggregate import aggregate_step
 from watersmeet.engine.compaction import Merging
 from watersmeet.engine.fold import DEFAULT_MERGING, SlotReport
 from watersmeet.engine.inbox import chunks, normalise_key
@@ -22,16 +23,27 @@ from watersmeet.engine.outbox import Emitted
 from watersmeet.engine.step import step
 from watersmeet.errors import QueryError
 from watersmeet.observe.statistics import GroupStatistics
+from watersmeet.plan.aggregate import OutputMode
 from watersmeet.plan.default_tree import default_tree
 from watersmeet.plan.frame import HASH, STAGE, STREAM, TIME, pool_name
 from watersmeet.plan.layout import Field, KeyValue
 from watersmeet.plan.partitioning import DEFAULT_PARTITIONS, group_of
 from watersmeet.plan.stages import Place, plan_join
 from watersmeet.plan.tree import Join
+from watersmeet.query.aggregates import key_column
 from watersmeet.query.expressions import Column
 from watersmeet.query.logical import JoinQuery, internal_name
 from watersmeet.query.types import is_floating
-from watersmeet.runtime.epoch import Intake, commit, named, resumed, slot_tasks
+from watersmeet.runtime.epoch import (
+    Intake,
+    closing_tasks,
+    commit,
+    commit_closing,
+    must_close,
+    named,
+    resumed,
+    slot_tasks,
+)
 from watersmeet.state.manifest import Manifest, before_first_epoch, from_json
 from watersmeet.state.storage import create, names, remove
 from watersmeet.state.tiers import Tiers
@@ -66,34 +78,45 @@ class InProcessQuery:
         cut: Callable[[Iterable[pa.RecordBatch]], Iterable[pa.Table]] = chunks,
         trees: Sequence[Join] = (),
         merging: Merging = DEFAULT_MERGING,
+        mode: OutputMode | None = None,
     ) -> None:
-        if any(item.column is None for item in query.select) or query.filters:
+        plain = query.aggregation is not None or all(item.column is not None for item in query.select)
+        if not plain or query.filters:
             raise QueryError("filters and expressions in the select list are evaluated by Spark")
         self.query = query
-        self.plan = plan_join(query, tuple(trees) or (default_tree(query),), partitions)
+        self.plan = plan_join(query, tuple(trees) or (default_tree(query),), partitions, mode)
+        if self.plan.aggregate is not None and not self.plan.aggregate.by_engine:
+            raise QueryError("what the engine has no expression for is evaluated by Spark")
         self.folder, self.memory, self.budget = folder, memory, memory_budget_bytes
         self.hash_keys, self.cut, self.merging = hash_keys, cut, merging
         manifests = names(folder / "manifests")
         if manifests:
             self.manifest = from_json((folder / "manifests" / manifests[-1]).read_bytes())
         else:
-            self.manifest = before_first_epoch(len(query.streams), len(self.plan.stages), partitions, slots)
+            self.manifest = before_first_epoch(len(query.streams), self.plan.stage_count, partitions, slots)
         self.manifest = resumed(self.plan, self.manifest, slots)
         self.groups = GroupStatistics(self.plan)
         self._reports: list[SlotReport] = []
 
     def run(self, batch: Mapping[str, pa.Table], *, now_ms: int = 0, idle_timeout_ms: int | None = None) -> pa.Table:
-        """Run one epoch over the rows of a batch and commit it; its results."""
+        """Run one epoch over the rows of a batch and commit it, and close what windows it can; the results.
+
+        Of a query with aggregates they are rows of groups, before HAVING and the select list, which are Spark's.
+        """
         results, after = self.attempt(batch, now_ms=now_ms, idle_timeout_ms=idle_timeout_ms)
         self.accept(after)
         self.groups.add(self._reports)
+        if must_close(self.plan, self.manifest):
+            closed, after = self.attempt_closing()
+            self.accept(after)
+            results = pa.concat_tables([results, closed])
         return results
 
     def attempt(
         self, batch: Mapping[str, pa.Table], *, now_ms: int = 0, idle_timeout_ms: int | None = None
     ) -> tuple[pa.Table, Manifest]:
         """Run one epoch without committing it, as a task that fails afterwards would."""
-        inboxes: list[list[pa.RecordBatch]] = [[] for _ in self.plan.stages]
+        inboxes: list[list[pa.RecordBatch]] = [[] for _ in range(self.plan.stage_count)]
         for i, stream in enumerate(self.query.streams):
             if stream.name in batch:
                 for place in self.plan.places(i):
@@ -105,11 +128,12 @@ class InProcessQuery:
         attempt = uuid.uuid4().hex[:8]  # a name no attempt before a restart has used
         outputs: list[pa.RecordBatch] = []
         reports: list[SlotReport] = []
-        for number in range(len(self.plan.stages)):
+        for number in range(self.plan.stage_count):
+            run = step if number < len(self.plan.stages) else aggregate_step
             for task in slot_tasks(self.plan, self.manifest, number):
                 share = [self._share(frame, task.slot) for frame in inboxes[number]]
                 emitted: list[Emitted] = []
-                running = step(self.plan, named(task, attempt), share, self._tiers(), self.cut, self.merging)
+                running = run(self.plan, named(task, attempt), share, self._tiers(), self.cut, self.merging)
                 reports.append(drain(running, emitted))
                 for one in emitted:
                     if one.stage is None:
@@ -120,9 +144,23 @@ class InProcessQuery:
         after = commit(
             self.plan, self.manifest, reports, intake, batch=None, now_ms=now_ms, idle_timeout_ms=idle_timeout_ms
         )
+        if self.plan.aggregate is not None:
+            return pa.Table.from_batches(outputs, schema=self.plan.aggregate.output_schema), after
         results = pa.Table.from_batches(outputs, schema=self.plan.output_schema)
         columns = [internal_name(item.column) for item in self.query.select if item.column]
         return results.select(columns).rename_columns([item.name for item in self.query.select]), after
+
+    def attempt_closing(self) -> tuple[pa.Table, Manifest]:
+        """Run an epoch without rows, which closes windows, and do not commit it."""
+        assert self.plan.aggregate is not None
+        attempt = uuid.uuid4().hex[:8]
+        emitted: list[Emitted] = []
+        reports = [
+            drain(aggregate_step(self.plan, named(task, attempt), [], self._tiers(), self.cut, self.merging), emitted)
+            for task in closing_tasks(self.plan, self.manifest)
+        ]
+        rows = pa.Table.from_batches([one.rows for one in emitted], schema=self.plan.aggregate.output_schema)
+        return rows, commit_closing(self.plan, self.manifest, reports)
 
     def accept(self, after: Manifest) -> None:
         """Commit: the manifest becomes the state, and files it no longer names are removed."""
@@ -166,6 +204,10 @@ class InProcessQuery:
     def _hashed(self, frame: pa.RecordBatch, stage: int) -> pa.RecordBatch:
         """The frame with the hash of its key; a stage without a key has one hash."""
         hashes = np.zeros(frame.num_rows, dtype=np.int64)
+        if self.plan.aggregate is not None and stage == self.plan.aggregate.stage:
+            if keys := [frame.column(key_column(i)) for i in range(len(self.plan.aggregate.keys))]:
+                hashes = self.hash_keys(keys).view(np.int64)
+            return frame.append_column(HASH, pa.array(hashes))
         if self.plan.stages[stage].key:
             keys = [frame.column(pool_name(i)) for i in self.plan.frame.keys[stage]]
             hashes = self.hash_keys(keys).view(np.int64)
@@ -176,7 +218,7 @@ class InProcessQuery:
         return frame.filter(pa.array(np.asarray(self.manifest.assignment)[groups] == slot))
 
     def _tiers(self) -> Tiers:
-        budget = None if self.budget is None else self.budget // len(self.plan.stages)
+        budget = None if self.budget is None else self.budget // self.plan.stage_count
         return Tiers(self.folder / "segments", self.memory, budget)
 
     def _latest(self, event_time: str | None, table: pa.Table | None) -> int | None:

@@ -57,6 +57,10 @@ class Manifest:
     extents: tuple[tuple[tuple[ExtentRef, ...], ...], ...]
     """By stage and slot."""
     totals: Mapping[str, int] = field(default_factory=dict)
+    closed_us: int | None = None
+    """Windows of an aggregation that end by then have been closed: their groups are shown, or can no longer change."""
+    closing: bool = False
+    """Whether the epoch took in no rows, and closed windows."""
 
     @property
     def slots(self) -> int:

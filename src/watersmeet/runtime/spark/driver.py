@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -25,7 +26,7 @@ from watersmeet.observe.progress import EpochProgress
 from watersmeet.observe.statistics import GroupStatistics, arrivals, costs, selectivities, stores
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.query.logical import JoinQuery
-from watersmeet.runtime.epoch import Intake, commit, counts_of, resumed
+from watersmeet.runtime.epoch import Intake, commit, commit_closing, counts_of, must_close, resumed
 from watersmeet.runtime.spark.job import EpochJob, Folders
 from watersmeet.runtime.spark.part_files import PartFolder
 from watersmeet.runtime.spark.sinks import FileSink, Sink
@@ -113,15 +114,46 @@ class EpochDriver:
                 )
             if not self.checkpoint.is_acknowledged(last.epoch):
                 self._send_again(batch, last)
+            if must_close(self.plan, last):
+                self._close_windows(batch, last)
             return
         if last is not None and not self.checkpoint.is_acknowledged(last.epoch):
             raise CheckpointError(
                 f"Spark goes on to batch {batch_id}, but the results of epoch {last.epoch} never reached the sink",
                 hint="the folder 'spark' of the checkpoint does not belong to this state",
             )
-        self._advance(batch, batch_id, last)
+        progress = self._advance(batch, batch_id, last)
+        if self._committed is not None and must_close(self.plan, self._committed):
+            closed = self._close_windows(batch, self._committed)
+            results = progress.counts.get("results", 0) + closed
+            progress = replace(
+                progress,
+                epoch=self._committed.epoch,
+                counts={**progress.counts, "results": results},
+                totals=dict(self._committed.totals),
+                segments=len(self._committed.segments),
+            )
+        self.on_progress(progress)
 
-    def _advance(self, batch: DataFrame, batch_id: int, last: Manifest | None) -> None:
+    def _close_windows(self, batch: DataFrame, last: Manifest) -> int:
+        """An epoch without rows: the windows that the watermark has passed are shown; how many rows that makes."""
+        before = resumed(self.plan, last, self.slots)
+        job = EpochJob(self.query, self.plan, before, batch, self.folders, closing=True)
+        try:
+            reports = job.reports()
+            failpoint("after-job")
+            after = commit_closing(self.plan, before, reports)
+            self._require_open()
+            self.checkpoint.commit(after)
+            self._committed, self._before = after, last
+            self._send(job, after, batch)
+        finally:
+            job.close()
+        self.checkpoint.discard_before(after, last)
+        self._before = None
+        return counts_of(reports).get("results", 0)
+
+    def _advance(self, batch: DataFrame, batch_id: int, last: Manifest | None) -> EpochProgress:
         started = time.monotonic()
         before = resumed(self.plan, last or self._nothing(), self.slots)
         job = EpochJob(self.query, self.plan, before, batch, self.folders, self.parts)
@@ -148,23 +180,21 @@ class EpochDriver:
         self.checkpoint.write_statistics(self.groups.table(after.assignment))
         since, self._started = self._started, started
         seconds = started - since if since is not None else sent - started
-        self.on_progress(
-            EpochProgress(
-                epoch=after.epoch,
-                batch=batch_id,
-                slots=before.slots,
-                rows=dict(zip((s.name for s in self.query.streams), intake.rows, strict=True)),
-                counts=counts_of(reports),
-                slot_counts=tuple(dict(report.counts) for report in reports),
-                totals=dict(after.totals),
-                watermark_us=after.watermark_us,
-                times_max_us=after.times_max_us,
-                segments=len(after.segments),
-                join_ms=round((joined - started) * 1000),
-                commit_ms=round((committed - joined) * 1000),
-                sink_ms=round((sent - committed) * 1000),
-                statistics=self._statistics(before, after, intake, seconds),
-            )
+        return EpochProgress(
+            epoch=after.epoch,
+            batch=batch_id,
+            slots=before.slots,
+            rows=dict(zip((s.name for s in self.query.streams), intake.rows, strict=True)),
+            counts=counts_of(reports),
+            slot_counts=tuple(dict(report.counts) for report in reports),
+            totals=dict(after.totals),
+            watermark_us=after.watermark_us,
+            times_max_us=after.times_max_us,
+            segments=len(after.segments),
+            join_ms=round((joined - started) * 1000),
+            commit_ms=round((committed - joined) * 1000),
+            sink_ms=round((sent - committed) * 1000),
+            statistics=self._statistics(before, after, intake, seconds),
         )
 
     def _statistics(self, before: Manifest, after: Manifest, intake: Intake, seconds: float) -> dict[str, Any]:
@@ -180,7 +210,7 @@ class EpochDriver:
     def _send_again(self, batch: DataFrame, last: Manifest) -> None:
         """Compute the results of a committed epoch once more; its state stays as it was committed."""
         before = resumed(self.plan, self._before or self._nothing(), self.slots)
-        job = EpochJob(self.query, self.plan, before, batch, self.folders, self.parts)
+        job = EpochJob(self.query, self.plan, before, batch, self.folders, self.parts, closing=last.closing)
         try:
             job.reports()
             self._send(job, last, batch)
@@ -200,7 +230,7 @@ class EpochDriver:
         self.checkpoint.acknowledge(manifest.epoch)
 
     def _nothing(self) -> Manifest:
-        return before_first_epoch(len(self.query.streams), len(self.plan.stages), self.plan.partitions, self.slots)
+        return before_first_epoch(len(self.query.streams), self.plan.stage_count, self.plan.partitions, self.slots)
 
     def _require_open(self) -> None:
         if self._closed:

@@ -30,6 +30,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql.types import StructField, StructType
 
+from watersmeet.engine.aggregate import aggregate_step
 from watersmeet.engine.fold import SlotReport, SlotTask
 from watersmeet.engine.step import step
 from watersmeet.errors import QueryError
@@ -37,7 +38,15 @@ from watersmeet.plan.frame import REPORT, RESULTS, STAGE
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.query.expressions import quote
 from watersmeet.query.logical import JoinQuery, SelectItem, internal_name
-from watersmeet.runtime.epoch import Intake, named, one_report_per_task, slot_tasks
+from watersmeet.runtime.epoch import Intake, closing_tasks, named, one_report_per_task, slot_tasks
+from watersmeet.runtime.spark.grouping import (
+    received,
+    reports_only,
+    sent_schema,
+    struct_of,
+    to_groups,
+    with_reports,
+)
 from watersmeet.runtime.spark.memory import remove_other_runs
 from watersmeet.runtime.spark.part_files import PartFolder, PartWriter, remove_parts
 from watersmeet.runtime.spark.source import hashed, intake_of, observe, of_stage, spark_type, split
@@ -59,6 +68,11 @@ class Folders:
     memory: Path | None
     budget_bytes: int | None
 
+    def tiers(self, plan: JoinPlan) -> Tiers:
+        """The tiers of one slot in one stage."""
+        share = None if self.budget_bytes is None else self.budget_bytes // plan.stage_count
+        return Tiers(self.segments, self.memory, share)
+
 
 class EpochJob:
     """One run of one epoch. `reports` runs it; afterwards `part_files` names the results if tasks wrote them (`parts`),
@@ -72,6 +86,8 @@ class EpochJob:
         batch: DataFrame,
         folders: Folders,
         parts: PartFolder | None = None,
+        *,
+        closing: bool = False,
     ) -> None:
         session = batch.sparkSession  # the stream's own clone: what is set here does not reach the user's session
         session.conf.set("spark.sql.adaptive.enabled", "false")
@@ -81,9 +97,20 @@ class EpochJob:
             session.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(UNLIMITED))
         self.query, self.plan, self.slots, self.parts = query, plan, before.slots, parts
         self._observation = Observation()
-        rows = split(plan, observe(query, plan, batch, self._observation), before.assignment, before.slots)
         self.part_files: list[PartFile] = []
-        self._packed = self._joined(rows, before, folders, parts)
+        self._stages = range(plan.stage_count)
+        if closing:
+            assert plan.aggregate is not None
+            self._stages = range(plan.aggregate.stage, plan.stage_count)
+            nothing = session.range(0, before.slots, 1, before.slots)
+            self._packed = nothing.mapInArrow(_group_work(plan, closing_tasks(plan, before), folders), PACKED_DDL)
+        else:
+            rows = split(plan, observe(query, plan, batch, self._observation), before.assignment, before.slots)
+            self._packed = self._joined(rows, before, folders, parts)
+            if plan.aggregate is not None:
+                groups = split(plan, to_groups(plan, self._packed), before.assignment, before.slots)
+                tasks = slot_tasks(plan, before, plan.aggregate.stage)
+                self._packed = groups.mapInArrow(_group_work(plan, tasks, folders), PACKED_DDL)
         if parts is None:
             self._packed = self._packed.persist(StorageLevel.MEMORY_AND_DISK)
 
@@ -103,14 +130,14 @@ class EpochJob:
                     frames = split(plan, frames, before.assignment, before.slots)  # an exchange that they share
                 for follower in followers:
                     sent[follower].append(of_stage(frames, follower) if len(followers) > 1 else frames)
-        return inbox.mapInArrow(work, PACKED_DDL)
+        return inbox.mapInArrow(work, PACKED_DDL if plan.aggregate is None else struct_of(sent_schema(plan)))
 
     def reports(self) -> list[SlotReport]:
         """Run the job; one accepted report per stage and slot."""
         told_only = self.parts is not None  # tasks yield nothing else
         rows = (self._packed if told_only else self._packed.filter("report IS NOT NULL").select("report")).collect()
         told = [report_from_json(row[0]) for row in rows]
-        accepted = one_report_per_task([report for report, _ in told], len(self.plan.stages), self.slots)
+        accepted = one_report_per_task([report for report, _ in told], self._stages, self.slots)
         for report, files in told:
             if any(report is one for one in accepted):
                 self.part_files += files
@@ -123,8 +150,8 @@ class EpochJob:
 
     def results(self) -> DataFrame:
         """The results under the names, and with the expressions, of the select list."""
-        unpacked = self._packed.select("results").mapInArrow(_unpack, joined_schema(self.plan))
-        return unpacked.selectExpr(*(_select_text(item) for item in self.query.select))
+        unpacked = self._packed.select("results").mapInArrow(_unpack, result_rows(self.plan))
+        return _selected(self.query, unpacked)
 
     def close(self) -> None:
         self._packed.unpersist()
@@ -134,14 +161,21 @@ def _has_fixed_width(kind: pa.DataType) -> bool:
     return pa.types.is_primitive(kind) or pa.types.is_decimal(kind)
 
 
-def joined_schema(plan: JoinPlan) -> StructType:
-    return StructType([StructField(f.name, spark_type(f.type)) for f in plan.output_schema])
+def result_rows(plan: JoinPlan) -> StructType:
+    """The rows that the select list is about: joined ones, or groups."""
+    return struct_of(plan.output_schema if plan.aggregate is None else plan.aggregate.output_schema)
+
+
+def _selected(query: JoinQuery, rows: DataFrame) -> DataFrame:
+    if query.aggregation is not None and query.aggregation.having is not None:
+        rows = rows.filter(query.aggregation.having)
+    return rows.selectExpr(*(_select_text(item) for item in query.select))
 
 
 def result_schema(query: JoinQuery, plan: JoinPlan, spark: SparkSession) -> StructType:
     """The schema of the results; raises what Spark has against an expression of the select list."""
     try:
-        return spark.createDataFrame([], joined_schema(plan)).selectExpr(*map(_select_text, query.select)).schema
+        return _selected(query, spark.createDataFrame([], result_rows(plan))).schema
     except AnalysisException as error:
         raise QueryError(f"the select list is refused by Spark: {error}", error_class="INVALID_SELECT") from error
 
@@ -167,19 +201,43 @@ def frame_schema(plan: JoinPlan) -> StructType:
     return StructType([StructField(field.name, spark_type(field.type)) for field in plan.frame.schema])
 
 
+def _this_task(tasks: Sequence[SlotTask], folders: Folders) -> SlotTask:
+    """What the running Spark task has to do, with a name of its own for this attempt."""
+    context = TaskContext.get()
+    assert context is not None
+    if folders.memory is not None and not folders.memory.exists():
+        remove_other_runs(folders.memory)
+    attempt = f"{context.taskAttemptId():x}{uuid.uuid4().hex[:8]}"
+    return named(tasks[context.partitionId() % len(tasks)], attempt)
+
+
+def _group_work(plan: JoinPlan, tasks: Sequence[SlotTask], folders: Folders):  # type: ignore[no-untyped-def]
+    def work(frames: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        assert plan.aggregate is not None
+        task = _this_task(tasks, folders)
+        reports: list[str | None] = []
+        rows = received(plan.aggregate, frames, reports) if task.closing_us is None else ()
+        running = aggregate_step(plan, task, rows, folders.tiers(plan))
+        while True:
+            try:
+                packed = _packed(next(running).rows)
+            except StopIteration as done:
+                reports.append(report_to_json(done.value))
+                break
+            yield pa.RecordBatch.from_arrays([pa.nulls(1, pa.string()), pa.array([packed], pa.binary())], schema=PACKED)
+        columns = [pa.array(reports, pa.string()), pa.nulls(len(reports), pa.binary())]
+        yield pa.RecordBatch.from_arrays(columns, schema=PACKED)
+
+    return work
+
+
 def _slot_work(  # type: ignore[no-untyped-def]
     plan: JoinPlan, tasks: Sequence[SlotTask], folders: Folders, parts: PartFolder | None
 ):
     def work(frames: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context = TaskContext.get()
-        assert context is not None
-        if folders.memory is not None and not folders.memory.exists():
-            remove_other_runs(folders.memory)
-        attempt = f"{context.taskAttemptId():x}{uuid.uuid4().hex[:8]}"
-        task = named(tasks[context.partitionId() % len(tasks)], attempt)
-        budget = None if folders.budget_bytes is None else folders.budget_bytes // len(plan.stages)
+        task = _this_task(tasks, folders)
         told = _Told(plan, task.stage)
-        running = step(plan, task, told.without(frames), Tiers(folders.segments, folders.memory, budget))
+        running = step(plan, task, told.without(frames), folders.tiers(plan))
         writer = PartWriter(parts, task.slot) if parts is not None else None
         try:
             while True:
@@ -191,7 +249,7 @@ def _slot_work(  # type: ignore[no-untyped-def]
                     told.reports.append(report_to_json(done.value, files))
                     break
                 if emitted.stage is not None:
-                    yield emitted.rows
+                    yield from told.sent(emitted.rows, emitted.stage)
                 elif writer is not None:
                     writer.write(emitted.rows)
                 else:
@@ -228,13 +286,30 @@ class _Told:
 
     def pass_on_results(self) -> Iterator[pa.RecordBatch]:
         results, self._results = self._results, []
-        if results:
+        if results and self.plan.aggregate is not None and self._is_last:
+            yield from (with_reports(rows) for result in results for rows in _unpacked(result))
+        elif results:
             yield self.packed([None] * len(results), results)
+
+    def sent(self, rows: pa.RecordBatch, stage: int) -> Iterator[pa.RecordBatch]:
+        """Rows for another stage; those of groups travel like results until all stages of the join are done."""
+        if self.plan.aggregate is None or stage != self.plan.aggregate.stage:
+            yield rows
+        elif self._is_last:
+            yield with_reports(rows)
+        else:
+            yield self.packed([None], [_packed(rows)])
+
+    @property
+    def _is_last(self) -> bool:
+        return self.stage == len(self.plan.stages) - 1
 
     def packed(self, reports: Sequence[str | None], results: Sequence[bytes | None]) -> pa.RecordBatch:
         """Rows for the driver: as the last stage yields them, or in frames for the stage that passes them on."""
+        if self._is_last and self.plan.aggregate is not None:
+            return reports_only(self.plan, reports)
         columns = [pa.array(reports, pa.string()), pa.array(results, pa.binary())]
-        if self.stage == len(self.plan.stages) - 1:
+        if self._is_last:
             return pa.RecordBatch.from_arrays(columns, schema=PACKED)
         heir = pa.array([self.plan.heir(self.stage)] * len(reports), pa.int8())
         values = {REPORT: columns[0], RESULTS: columns[1], STAGE: heir}
@@ -255,5 +330,9 @@ def _packed(results: pa.RecordBatch) -> bytes:
 def _unpack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for value in batch.column(0).drop_null():
-            with pa.ipc.open_stream(value.as_buffer()) as reader:
-                yield from reader
+            yield from _unpacked(value.as_buffer())
+
+
+def _unpacked(packed: bytes | pa.Buffer | None) -> Iterator[pa.RecordBatch]:
+    with pa.ipc.open_stream(packed) as reader:
+        yield from reader

@@ -23,6 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from watersmeet.errors import SinkError
+from watersmeet.plan.aggregate import OutputMode
 from watersmeet.query.logical import JoinQuery, internal_name
 from watersmeet.runtime.spark.part_files import PartFolder, remove_parts
 from watersmeet.state.part_file import PartFile
@@ -39,6 +40,8 @@ SPARK_SINKS = "org.apache.spark.sql.execution.streaming.sinks"
 LOG_FOLDER = "_spark_metadata"
 LOG_VERSION = 1
 BLOCK_BYTES = 32 << 20
+KEYED_FORMATS = ("kafka", "noop")
+"""Batch formats in which a later row can stand for an earlier one."""
 COMPRESSIONS = ("snappy", "zstd", "gzip", "none")
 
 
@@ -47,6 +50,9 @@ class Sink(Protocol):
 
     @property
     def description(self) -> str: ...
+
+    def require_mode(self, mode: OutputMode) -> None:
+        """Refuse an output mode that the sink cannot keep."""
 
     def write(self, results: DataFrame, epoch: int) -> None: ...
 
@@ -70,6 +76,10 @@ class FileSink:
     @property
     def description(self) -> str:
         return f"FileSink[{self.format}:{self.path}]"
+
+    def require_mode(self, mode: OutputMode) -> None:
+        if mode != "append":
+            raise _only_appends(f"{self.format} files", mode)
 
     def require_epochs(self, spark: SparkSession, sent: int, committed: int) -> None:
         """The folder must end with an epoch from `sent` (the last one it surely has) to `committed`; -1 is none.
@@ -113,6 +123,8 @@ class FileSink:
 
     def part_folder(self, query: JoinQuery, schema: StructType) -> PartFolder | None:
         """Where tasks may write the results of a query themselves; None where Spark must write them."""
+        if query.aggregation is not None:
+            return None
         plain = [(internal_name(item.column), item.name) for item in query.select if item.column is not None]
         options = {name.lower(): value.lower() for name, value in self.options.items()}
         compression = options.get("compression", "snappy")
@@ -149,6 +161,9 @@ class FunctionSink:
     function: Callable[[DataFrame, int], None]
     description: str = "ForeachBatchSink"
 
+    def require_mode(self, mode: OutputMode) -> None:
+        """The function takes what it is given."""
+
     def write(self, results: DataFrame, epoch: int) -> None:
         self.function(results, epoch)
 
@@ -160,6 +175,9 @@ class ConsoleSink:
     rows: int
     truncate: bool
     description: str = "ConsoleSink"
+
+    def require_mode(self, mode: OutputMode) -> None:
+        """All modes can be printed."""
 
     def write(self, results: DataFrame, epoch: int) -> None:
         line = "-" * 43
@@ -174,13 +192,19 @@ class BatchSink:
     format: str
     options: Mapping[str, str]
     partition_by: Sequence[str] = ()
+    is_complete: bool = False
 
     @property
     def description(self) -> str:
         return f"BatchSink[{self.format}]"
 
+    def require_mode(self, mode: OutputMode) -> None:
+        if mode == "update" and self.format not in KEYED_FORMATS:
+            raise _only_appends(f"format '{self.format}'", mode)
+
     def write(self, results: DataFrame, epoch: int) -> None:
-        writer = results.write.format(self.format).options(**self.options).mode("append")
+        mode = "overwrite" if self.is_complete else "append"
+        writer = results.write.format(self.format).options(**self.options).mode(mode)
         if self.partition_by:
             writer = writer.partitionBy(*self.partition_by)
         writer.save()
@@ -189,8 +213,8 @@ class BatchSink:
 class MemorySink:
     """Results in the driver's memory, as a temporary view under the query's name; for looking and for tests."""
 
-    def __init__(self, spark: SparkSession, name: str, schema: StructType) -> None:
-        self.description = f"MemorySink[{name}]"
+    def __init__(self, spark: SparkSession, name: str, schema: StructType, *, is_complete: bool = False) -> None:
+        self.description, self._is_complete = f"MemorySink[{name}]", is_complete
         self._sink = _jvm_class(spark, "org.apache.spark.sql.execution.streaming.sources.MemorySink")()
         plan = _jvm_class(spark, "org.apache.spark.sql.execution.streaming.sources.MemoryPlan")
         jschema = spark._jsparkSession.parseDataType(schema.json())
@@ -199,7 +223,18 @@ class MemorySink:
         dataset.ofRows(spark._jsparkSession, plan(self._sink, attributes)).createOrReplaceTempView(name)
 
     def write(self, results: DataFrame, epoch: int) -> None:
-        self._sink.write(epoch, False, results._jdf.collect())
+        self._sink.write(epoch, self._is_complete, results._jdf.collect())
+
+    def require_mode(self, mode: OutputMode) -> None:
+        """As Spark's: complete replaces the rows, update adds the changed ones to them."""
+
+
+def _only_appends(what: str, mode: str) -> SinkError:
+    return SinkError(
+        f"{what} cannot be written in output mode '{mode}': earlier rows would have to change",
+        hint="use foreachBatch with a MERGE into your table, or group by window(result_time, ...) and append",
+        error_class="UNSUPPORTED_OUTPUT_MODE",
+    )
 
 
 def file_options(options: Mapping[str, str]) -> dict[str, str]:

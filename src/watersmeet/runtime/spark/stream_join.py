@@ -14,6 +14,7 @@ from pyspark.sql.types import DataType, StringType
 
 from watersmeet.errors import QueryError
 from watersmeet.observe.explain import explain_text
+from watersmeet.plan.aggregate import OutputMode
 from watersmeet.plan.default_tree import default_tree
 from watersmeet.plan.stages import JoinPlan, plan_join
 from watersmeet.plan.tree import Join, mjoin, parse_tree
@@ -120,8 +121,8 @@ class StreamJoin:
         query, plan, options = self.build()
         print(explain_text(query, plan, options.slots))
 
-    def build(self) -> tuple[JoinQuery, JoinPlan, JoinOptions]:
-        """Check everything; the query, its plan and the options as values."""
+    def build(self, mode: OutputMode | None = None) -> tuple[JoinQuery, JoinPlan, JoinOptions]:
+        """Check everything; the query, its plan for an output mode, and the options as values."""
         options = resolve(self._spark, self._options)
         query = build_query(
             self._streams,
@@ -131,7 +132,7 @@ class StreamJoin:
             select=self._select,
             analyse=spark_analysis(self._spark),
         )
-        return query, plan_join(query, trees_of(query, options.plan), options.partitions), options
+        return query, plan_join(query, trees_of(query, options.plan), options.partitions, mode), options
 
     @property
     def frames(self) -> dict[str, DataFrame]:

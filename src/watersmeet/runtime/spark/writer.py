@@ -7,12 +7,13 @@ import socket
 import tempfile
 import uuid
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from watersmeet.errors import OptionError, QueryError, SinkError
+from watersmeet.plan.aggregate import OutputMode
 from watersmeet.plan.fingerprint import fingerprint
 from watersmeet.runtime.spark.driver import EpochDriver
 from watersmeet.runtime.spark.job import Folders, result_schema
@@ -52,6 +53,7 @@ class JoinStreamWriter:
         self._trigger: dict[str, Any] = {}
         self._partition_by: tuple[str, ...] = ()
         self._function: Callable[[DataFrame, int], None] | None = None
+        self._mode: OutputMode = "append"
 
     def format(self, source: str) -> JoinStreamWriter:
         self._format = source.lower()
@@ -75,12 +77,16 @@ class JoinStreamWriter:
         return self
 
     def outputMode(self, outputMode: str) -> JoinStreamWriter:
-        if outputMode.lower() != "append":
+        """Which rows an epoch sends: `append` (results that stay; the default), and for aggregates `update` (groups
+        that have changed) or `complete` (all groups)."""
+        modes = {mode.lower(): mode for mode in get_args(OutputMode)}
+        if outputMode.lower() not in modes:
             raise QueryError(
-                f"output mode '{outputMode}' is not supported: a join only ever adds results",
-                hint="use outputMode('append'), which is the default",
+                f"unknown output mode '{outputMode}'",
+                hint=f"use one of {', '.join(modes)}",
                 error_class="UNSUPPORTED_OUTPUT_MODE",
             )
+        self._mode = modes[outputMode.lower()]
         return self
 
     def partitionBy(self, *cols: str) -> JoinStreamWriter:
@@ -125,7 +131,13 @@ class JoinStreamWriter:
 
     def _start(self, make_sink: Callable[[StructType], Sink]) -> JoinQueryHandle:
         spark = self._join.spark
-        query, plan, options = self._join.build()
+        query, plan, options = self._join.build(self._mode)
+        if query.aggregation is None and self._mode != "append":
+            raise QueryError(
+                f"output mode '{self._mode}' does not fit a join without aggregates: it only ever adds results",
+                hint="use outputMode('append'), which is the default",
+                error_class="UNSUPPORTED_OUTPUT_MODE",
+            )
         location = self._checkpoint_location()
         checkpoint = Checkpoint(local_path(location))
         run = uuid.uuid4().hex
@@ -135,6 +147,7 @@ class JoinStreamWriter:
             checkpoint.require_same_join(fingerprint(query, plan))
             schema = result_schema(query, plan, spark)
             sink = make_sink(schema)
+            sink.require_mode(self._mode)
             parts = None
             if isinstance(sink, FileSink):
                 sink.require_epochs(spark, *checkpoint.sent_and_committed())
@@ -202,7 +215,7 @@ class JoinStreamWriter:
         if self._format == "memory":
             if not self._query_name:
                 raise SinkError("the memory sink needs a queryName: it becomes the name of the view")
-            return MemorySink(spark, self._query_name, schema)
+            return MemorySink(spark, self._query_name, schema, is_complete=self._mode == "complete")
         unknown = [column for column in self._partition_by if column not in schema.names]
         if unknown:
             raise SinkError(f"partitionBy names {unknown}, the result has {schema.names}")
@@ -213,7 +226,7 @@ class JoinStreamWriter:
                     f"the {self._format} sink needs a path", hint=".option('path', folder) or start(folder)"
                 )
             return FileSink(absolute(path), self._format, file_options(self._options), self._partition_by)
-        return BatchSink(self._format, file_options(self._options), self._partition_by)
+        return BatchSink(self._format, file_options(self._options), self._partition_by, self._mode == "complete")
 
     def _table_sink(self, table: str, schema: StructType) -> Sink:
         spark = self._join.spark

@@ -1,0 +1,194 @@
+"""Accumulators on whole Arrow arrays: made of the arguments of joined rows, reduced by group, and finished.
+
+What they are is said in `plan/aggregate.py`. Every reduction goes by *group numbers*, one per row, so that joined rows,
+rows of runs and panes of windows are all reduced by one function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import ROUND_HALF_UP, Decimal, localcontext
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from watersmeet.engine.inbox import normalise_key
+from watersmeet.errors import WatersmeetError
+from watersmeet.plan.aggregate import Accumulator, AggregatePlan, Finish
+from watersmeet.query.types import is_decimal, is_floating
+from watersmeet.state.run import Ints, take
+
+LOW_BITS = 32
+LOW_MASK = (1 << LOW_BITS) - 1
+HALF_MAX = 1 << (63 - LOW_BITS)
+AFTER_SIGN = np.int64((1 << 63) - 1)
+
+
+def accumulate(
+    plan: AggregatePlan, keys: Sequence[pa.Array], latest: Ints | None, arguments: Sequence[pa.Array], rows: int
+) -> pa.RecordBatch:
+    """Joined rows, given by their keys, times and arguments, as one accumulated row per group and pane."""
+    grouped = [normalise_key(key) for key in keys]
+    if plan.pane_us is not None:
+        assert latest is not None
+        grouped.insert(0, pa.array(latest - latest % np.int64(plan.pane_us)))
+    numbers, first = group_numbers(grouped, rows)
+    made = [make(accumulator, arguments, rows) for accumulator in plan.accumulators]
+    columns = [take(column, first) for column in grouped]
+    columns += reduce(numbers, len(first), made, plan.accumulators)
+    return pa.RecordBatch.from_arrays(columns, schema=plan.frame)
+
+
+def group_numbers(columns: Sequence[pa.Array], rows: int) -> tuple[Ints, Ints]:
+    """The number of every row's group, and the first row of every group; NULLs are equal here."""
+    numbers = np.zeros(rows, dtype=np.int64)
+    first = np.zeros(min(rows, 1), dtype=np.int64)
+    for column in columns:
+        encoded = column.dictionary_encode(null_encoding="encode")
+        codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        mixed = numbers * np.int64(max(1, len(encoded.dictionary))) + codes
+        _, first, numbers = np.unique(mixed, return_index=True, return_inverse=True)
+    return numbers, first
+
+
+def make(accumulator: Accumulator, arguments: Sequence[pa.Array], rows: int) -> pa.Array:
+    """An accumulator of every single row."""
+    if accumulator.argument is None:
+        return pa.array(np.ones(rows, dtype=np.int64))
+    values = arguments[accumulator.argument]
+    if accumulator.made == "known":
+        return pc.is_valid(values).cast(pa.int64())
+    if accumulator.combine == "unite":
+        known = pc.is_valid(values).to_numpy(zero_copy_only=False)
+        offsets = np.concatenate([[0], np.cumsum(known)]).astype(np.int32)
+        return pa.ListArray.from_arrays(pa.array(offsets), values.drop_null(), type=accumulator.type)
+    if accumulator.made == "ordered":
+        return _ordered(values)
+    values = values.cast(accumulator.type)
+    if accumulator.combine != "sum":
+        return values
+    values = values.fill_null(pa.scalar(Decimal(0) if is_decimal(accumulator.type) else 0, accumulator.type))
+    match accumulator.made:
+        case "high":
+            return pa.array(values.to_numpy() >> np.int64(LOW_BITS))
+        case "low":
+            return pa.array(values.to_numpy() & np.int64(LOW_MASK))
+    return values
+
+
+def reduce(
+    numbers: Ints, count: int, columns: Sequence[pa.Array], accumulators: Sequence[Accumulator]
+) -> list[pa.Array]:
+    """One value of every accumulator for each of `count` groups; every group has a row."""
+    plain = [i for i, a in enumerate(accumulators) if a.combine != "unite"]
+    table = pa.table([pa.array(numbers), *(columns[i] for i in plain)], ["group", *(str(i) for i in plain)])
+    found = table.group_by("group", use_threads=False).aggregate([(str(i), accumulators[i].combine) for i in plain])
+    order = np.empty(count, dtype=np.int64)
+    order[found.column("group").to_numpy()] = np.arange(count)
+    reduced = []
+    for i, accumulator in enumerate(accumulators):
+        if accumulator.combine == "unite":
+            reduced.append(_united(numbers, count, columns[i]))
+        else:
+            values = found.column(f"{i}_{accumulator.combine}").combine_chunks()
+            reduced.append(take(values, order).cast(accumulator.type))
+    return reduced
+
+
+def _united(numbers: Ints, count: int, lists: pa.ListArray) -> pa.ListArray:
+    """The distinct elements of all lists of a group."""
+    parents = numbers[pc.list_parent_indices(lists).to_numpy()]
+    elements = pc.list_flatten(lists)
+    _, first = group_numbers([pa.array(parents), elements], len(parents))
+    by_group = first[np.argsort(parents[first], kind="stable")]
+    offsets = np.searchsorted(parents[by_group], np.arange(count + 1)).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), take(elements, by_group), type=lists.type)
+
+
+def _ordered(values: pa.Array) -> pa.Array:
+    """Floats as integers of the same order: NaN is the greatest, and -0.0 is 0.0."""
+    plain = values.cast(pa.float64()).to_numpy(zero_copy_only=False)
+    bits = np.where(np.isnan(plain), np.nan, plain + 0.0).view(np.int64)
+    unknown = pc.is_null(values).to_numpy(zero_copy_only=False)
+    return pa.array(bits ^ ((bits >> np.int64(63)) & AFTER_SIGN), mask=unknown)
+
+
+def _from_ordered(values: pa.Array) -> pa.Array:
+    unknown = pc.is_null(values).to_numpy(zero_copy_only=False)
+    ordered = values.fill_null(0).to_numpy()
+    bits = ordered ^ ((ordered >> np.int64(63)) & AFTER_SIGN)
+    return pa.array(bits.view(np.float64), mask=unknown)
+
+
+def finish(plan: AggregatePlan, accumulated: Sequence[pa.Array]) -> list[pa.Array]:
+    """The aggregates of the query, for groups given by their accumulators."""
+    return [_finished(one, [accumulated[i] for i in one.accumulators]) for one in plan.finishes]
+
+
+def _finished(one: Finish, parts: Sequence[pa.Array]) -> pa.Array:
+    kind = one.aggregate.type
+    match one.aggregate.function:
+        case "count":
+            return parts[0]
+        case "min" | "max":
+            floating = is_floating(kind)
+            return (_from_ordered(parts[0]) if floating else parts[0]).cast(kind)
+        case "count_distinct":
+            return pc.list_value_length(parts[0]).cast(pa.int64())
+        case "sum":
+            return _or_null(_sum(one, parts), parts[0], kind)
+        case "avg":
+            return _or_null(_mean(one, parts), parts[0], kind)
+
+
+def _or_null(values: pa.Array, known: pa.Array, kind: pa.DataType) -> pa.Array:
+    """NULL for groups in which nothing is known."""
+    return pc.if_else(pc.greater(known, 0), values, pa.scalar(None, kind))
+
+
+def _sum(one: Finish, parts: Sequence[pa.Array]) -> pa.Array:
+    kind = one.aggregate.type
+    if len(parts) == 2:
+        try:
+            return parts[1].cast(kind)
+        except pa.ArrowInvalid:
+            raise _overflow(one) from None
+    high, low = (part.to_numpy() for part in parts[1:])
+    high = high + (low >> np.int64(LOW_BITS))
+    if len(high) and (high.min() < -HALF_MAX or high.max() >= HALF_MAX):
+        raise _overflow(one)
+    return pa.array((high << np.int64(LOW_BITS)) + (low & np.int64(LOW_MASK)))
+
+
+def _mean(one: Finish, parts: Sequence[pa.Array]) -> pa.Array:
+    kind = one.aggregate.type
+    known = np.maximum(parts[0].to_numpy(), 1)
+    if is_decimal(kind):
+        return _decimal_mean(one, parts[1], known)
+    total = parts[1].to_numpy().astype(np.float64)
+    if len(parts) == 3:
+        total = total * float(1 << LOW_BITS) + parts[2].to_numpy()
+    return pa.array(total / known)
+
+
+def _decimal_mean(one: Finish, totals: pa.Array, known: Ints) -> pa.Array:
+    """Rounded half up, as Spark does. By value, but once per group and not per row: Arrow's division truncates."""
+    kind = one.aggregate.type
+    unit = Decimal(1).scaleb(-kind.scale)
+    with localcontext(prec=100):
+        pairs = zip(totals.to_pylist(), known.tolist(), strict=True)
+        means = [(total / count).quantize(unit, ROUND_HALF_UP) for total, count in pairs]
+    try:
+        return pa.array(means, kind)
+    except pa.ArrowInvalid:
+        raise _overflow(one) from None
+
+
+def _overflow(one: Finish) -> WatersmeetError:
+    argument = one.aggregate.argument
+    return WatersmeetError(
+        f"{one.aggregate.function}({argument.sql if argument else '*'}) has left the range of {one.aggregate.type}",
+        hint="cast the argument to a wider type, such as DOUBLE or DECIMAL(38, 0)",
+        error_class="ARITHMETIC_OVERFLOW",
+    )

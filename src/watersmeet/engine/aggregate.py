@@ -1,0 +1,94 @@
+"""The stage of an aggregation, of one epoch on one slot: accumulated rows in, rows of groups and new extents out.
+
+An epoch either takes in rows, or closes windows: when the watermark has passed the end of some, the driver runs an
+epoch without rows in which their groups are shown, and after it they are let go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+
+import pyarrow as pa
+
+from watersmeet.engine.compaction import Merging
+from watersmeet.engine.fold import DEFAULT_MERGING, SlotReport, SlotTask, fold, open_state
+from watersmeet.engine.groups import (
+    closing_windows,
+    merged_groups,
+    nothing_yet,
+    parts_of_groups,
+    runs_of_groups,
+    shown,
+    shown_windows,
+    touched_windows,
+    whole_groups,
+)
+from watersmeet.engine.inbox import chunks
+from watersmeet.engine.outbox import Emitted
+from watersmeet.engine.statistics import Tally
+from watersmeet.engine.step import Cut
+from watersmeet.engine.windows import windows_between
+from watersmeet.plan.aggregate import AggregatePlan
+from watersmeet.plan.stages import JoinPlan
+from watersmeet.state.run import Run
+from watersmeet.state.tiers import Tiers
+
+FOREVER_US = (1 << 63) - 1
+COSTS_OF_JOINING = ("inserted", "insert_ns", "expired", "expire_ns")
+"""Counts of the fold that calibrate the costs of a join; rows of groups are no part of that."""
+
+
+def aggregate_step(
+    plan: JoinPlan,
+    task: SlotTask,
+    frames: Iterable[pa.RecordBatch],
+    tiers: Tiers,
+    cut: Cut = chunks,
+    merging: Merging = DEFAULT_MERGING,
+) -> Generator[Emitted, None, SlotReport]:
+    """Take accumulated rows into the store of groups, or close windows; yields rows of groups, returns the report."""
+    aggregate = plan.aggregate
+    assert aggregate is not None
+    tally = Tally(plan.partitions)
+    layers = open_state(plan, task, tiers, tally)
+    held = [run for layer in layers for _, run in layer.runs]
+    delta: list[Run] = []
+    for chunk in cut(frames):
+        tally.counts["accumulated"] += chunk.num_rows
+        delta = merged_groups(aggregate, [*delta, *runs_of_groups(aggregate, chunk)])
+    if task.closing_us is not None:
+        rows = iter(closing_windows(aggregate, held, task.watermark_us, task.closing_us))
+        task = replace(task, watermark_us=task.closing_us)
+    else:
+        rows = _shown(aggregate, task, held, delta)
+    for batch in rows:
+        tally.counts["results"] += batch.num_rows
+        yield Emitted(None, batch)
+    arrived = [[(0, run) for run in delta]] if delta else []
+    report = fold(plan, task, layers, arrived, tiers, tally, merging, partial(merged_groups, aggregate))
+    return replace(report, counts={n: c for n, c in report.counts.items() if n not in COSTS_OF_JOINING})
+
+
+def _shown(plan: AggregatePlan, task: SlotTask, held: list[Run], delta: list[Run]) -> Iterator[pa.RecordBatch]:
+    """What an epoch with rows shows, by the output mode."""
+    if plan.mode == "append" or (plan.mode == "update" and not delta):
+        return
+    runs = [*held, *delta]
+    if plan.mode == "complete":
+        groups = whole_groups(plan, runs)
+        if not groups and plan.is_global and task.group_low == 0:
+            yield nothing_yet(plan)
+    else:
+        groups = parts_of_groups(plan, delta, runs)
+    if plan.window is None:
+        yield from shown(plan, groups)
+        return
+    for run in groups:
+        if plan.mode == "complete":
+            windows = windows_between(plan, run, None, FOREVER_US)
+        else:
+            windows = touched_windows(plan, run, delta)
+        if windows is not None:
+            yield shown_windows(plan, run, windows)

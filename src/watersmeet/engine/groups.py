@@ -1,0 +1,202 @@
+"""The store of groups: accumulated rows as runs, keyed by group, and what of it a query is shown.
+
+A group's row may lie in several layers, one part in each; what is shown of a group is all its parts together. Runs need
+keys without NULL, so a key that may be NULL is two key columns here: its value, or zero, and whether it is NULL.
+
+| output mode | an epoch with rows shows            | when the watermark passes the end of windows         |
+|-------------|-------------------------------------|------------------------------------------------------|
+| update      | the groups (and windows) of its rows| nothing                                              |
+| complete    | all groups                          | nothing                                              |
+| append      | nothing                             | the groups of those windows, in an epoch without rows|
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from decimal import Decimal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from watersmeet.engine.accumulators import finish, make, reduce
+from watersmeet.engine.inbox import normalise_key
+from watersmeet.engine.kernels import all_rows, expand, match_keys
+from watersmeet.engine.windows import Windows, windows_between, windows_of_panes
+from watersmeet.plan.aggregate import PANE, AggregatePlan
+from watersmeet.plan.frame import HASH
+from watersmeet.query.aggregates import key_column
+from watersmeet.state.run import Ints, Run, build_runs, merge_runs, select_rows, take_rows
+
+
+def runs_of_groups(plan: AggregatePlan, chunk: pa.Table) -> list[Run]:
+    """Accumulated rows as they come from the exchange, as runs with one row per group and pane."""
+    batch = chunk.combine_chunks().to_batches()[0]
+    keys = encoded_keys(plan, [batch.column(key_column(i)) for i in range(len(plan.keys))], batch.num_rows)
+    payload = pa.RecordBatch.from_arrays([batch.column(f.name) for f in plan.layout.payload], plan.layout.payload.names)
+    panes = None if plan.window is None else batch.column(PANE).to_numpy()
+    hashes = batch.column(HASH).to_numpy().view(np.uint64)
+    return [combined(plan, run) for run in build_runs(hashes, keys, panes, payload)]
+
+
+def merged_groups(plan: AggregatePlan, runs: Sequence[Run]) -> list[Run]:
+    """The rows of several runs, one row per group and pane."""
+    return list(runs) if len(runs) < 2 else [combined(plan, run) for run in merge_runs(runs)]
+
+
+def combined(plan: AggregatePlan, run: Run) -> Run:
+    """A run whose rows of one group and pane are one row."""
+    first = np.zeros(run.rows, dtype=np.bool_)
+    rows = run.rows_slice()
+    if run.codes is None:
+        first[run.starts[:-1] - run.starts[0]] = True
+    else:
+        codes = run.codes[rows]
+        first[:1] = True
+        first[1:] = codes[1:] != codes[:-1]
+    if first.all():
+        return run
+    columns = [column.slice(rows.start, run.rows) for column in run.payload.columns]
+    reduced = reduce(np.cumsum(first) - 1, int(first.sum()), columns, plan.accumulators)
+    before = np.concatenate([[0], np.cumsum(first)])
+    return replace(
+        run,
+        starts=before[run.starts - run.starts[0]].astype(np.int32),
+        codes=None if run.codes is None else run.codes[rows][first],
+        payload=pa.RecordBatch.from_arrays(reduced, schema=run.payload.schema),
+        sieve=None,
+    )
+
+
+def whole_groups(plan: AggregatePlan, runs: Sequence[Run]) -> list[Run]:
+    """The rows of several runs, merged such that no group is in two of the new ones."""
+    found = merged_groups(plan, runs)
+    if len(found) < 2 or plan.window is None:
+        return found
+    # Times too far apart for the codes of so many groups: half of the groups at a time.
+    hashes = np.sort(np.concatenate([run.hashes for run in found]))
+    middle, end = int(hashes[len(hashes) // 2]), 1 << 64
+    halves = [[run.between_hashes(*bounds) for run in runs] for bounds in ((0, middle), (middle, end))]
+    return [run for half in halves for run in whole_groups(plan, [run for run in half if run.rows])]
+
+
+def parts_of_groups(plan: AggregatePlan, wanted: Sequence[Run], runs: Iterable[Run]) -> list[Run]:
+    """What the runs hold of the groups that are in `wanted`, as runs of whole groups."""
+    found = []
+    for run in runs:
+        mask = np.zeros(run.rows, dtype=np.bool_)
+        for one in wanted:
+            _, rows = expand(all_rows(run, match_keys(one, run).positions))
+            mask[rows - int(run.starts[0])] = True
+        if mask.any() and (part := select_rows(run, mask)) is not None:
+            found.append(part)
+    return whole_groups(plan, found)
+
+
+def shown(plan: AggregatePlan, runs: Sequence[Run]) -> list[pa.RecordBatch]:
+    """Groups of runs that have all their parts, as rows for HAVING and the select list."""
+    return [_rows(plan, run, np.arange(len(run.hashes)), _columns(run), None) for run in runs if plan.window is None]
+
+
+def shown_windows(plan: AggregatePlan, run: Run, windows: Windows) -> pa.RecordBatch:
+    """Groups of windows over a run that has all their parts."""
+    return _rows(plan, run, windows.ranks, windows.values, windows.starts)
+
+
+def nothing_yet(plan: AggregatePlan) -> pa.RecordBatch:
+    """The one group of an aggregation without GROUP BY, before any row: counts are 0, all else is NULL."""
+    empty = [pa.nulls(1, value.type) for value in plan.arguments]
+    made = [make(accumulator, empty, 1) for accumulator in plan.accumulators]
+    zero = [pa.array([0]) if a.made == "rows" else column for a, column in zip(plan.accumulators, made, strict=True)]
+    return pa.RecordBatch.from_arrays(finish(plan, zero), schema=plan.output_schema)
+
+
+def touched_windows(plan: AggregatePlan, run: Run, delta: Sequence[Run]) -> Windows | None:
+    """The windows of a run that the rows of a delta fall into."""
+    assert plan.window is not None
+    ranks, panes = [], []
+    for part in delta:
+        matches = match_keys(part, run)
+        position = np.full(len(part.hashes), -1, dtype=np.int64)
+        position[matches.keys] = matches.positions
+        found = position[part.row_ranks()]
+        known = found >= 0
+        ranks.append(found[known])
+        panes.append(part.times(part.rows_slice())[known])
+    return windows_of_panes(plan, run, np.concatenate(ranks), np.concatenate(panes))
+
+
+def closing_windows(
+    plan: AggregatePlan, runs: Iterable[Run], after_us: int | None, until_us: int
+) -> list[pa.RecordBatch]:
+    """The groups of windows that end after `after_us` and not after `until_us`, of all runs together."""
+    assert plan.window is not None
+    earliest = None if after_us is None else after_us - plan.window.length_us
+    parts = []
+    for run in runs:
+        if run.time_min < until_us and (earliest is None or run.time_max >= earliest):
+            times = run.times(run.rows_slice())
+            mask = times < until_us
+            if earliest is not None:
+                mask &= times >= earliest
+            part = select_rows(run, mask) if len(mask) else None
+            if part is not None:
+                parts.append(part)
+    batches = []
+    for run in whole_groups(plan, parts):
+        windows = windows_between(plan, run, after_us, until_us)
+        if windows is not None:
+            batches.append(shown_windows(plan, run, windows))
+    return batches
+
+
+def _columns(run: Run) -> list[pa.Array]:
+    start = int(run.starts[0])
+    return [column.slice(start, run.rows) for column in run.payload.columns]
+
+
+def _rows(
+    plan: AggregatePlan, run: Run, ranks: Ints, accumulated: Sequence[pa.Array], starts: Ints | None
+) -> pa.RecordBatch:
+    columns = decoded_keys(plan, take_rows(run.keys, ranks))
+    columns += finish(plan, accumulated)
+    if starts is not None:
+        assert plan.window is not None
+        bounds = [pa.array(t).cast(plan.time_type) for t in (starts, starts + np.int64(plan.window.length_us))]
+        columns.append(pa.StructArray.from_arrays(bounds, fields=list(plan.output_schema.field(-1).type)))
+    return pa.RecordBatch.from_arrays(columns, schema=plan.output_schema)
+
+
+def encoded_keys(plan: AggregatePlan, keys: Sequence[pa.Array], rows: int) -> pa.RecordBatch:
+    """Group keys without NULL: of each its value, or zero, and whether it is NULL. One constant, if there are none."""
+    columns = [pa.array(np.zeros(rows, dtype=np.int8))] if not keys else []
+    for key in keys:
+        values = normalise_key(key)
+        columns.append(values.fill_null(_zero(values.type)) if values.null_count else values)
+        columns.append(pc.is_null(key).cast(pa.int8()))
+    return pa.RecordBatch.from_arrays(columns, names=[f"k{i}" for i in range(len(columns))])
+
+
+def decoded_keys(plan: AggregatePlan, keys: pa.RecordBatch) -> list[pa.Array]:
+    decoded = []
+    for i, key in enumerate(plan.keys):
+        values, unknown = keys.column(2 * i), keys.column(2 * i + 1)
+        is_null = pc.equal(unknown, 1)
+        decoded.append(pc.if_else(is_null, pa.scalar(None, values.type), values).cast(key.type))
+    return decoded
+
+
+def _zero(kind: pa.DataType) -> pa.Scalar:
+    if pa.types.is_decimal(kind):
+        return pa.scalar(Decimal(0), kind)
+    if pa.types.is_boolean(kind):
+        return pa.scalar(False)
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return pa.scalar("", kind)
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return pa.scalar(b"", kind)
+    if pa.types.is_null(kind):
+        return pa.scalar(None, kind)
+    width = pa.int32() if kind.bit_width == 32 and not pa.types.is_floating(kind) else pa.int64()
+    return pa.scalar(0, width).cast(kind)

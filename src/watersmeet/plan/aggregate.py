@@ -1,0 +1,216 @@
+"""The physical plan of an aggregation: which accumulators a group keeps, and how they are made, combined and finished.
+
+    joined rows ─▶ accumulators per group, on the slot that joined them ─▶ exchange by group ─▶ store of groups ─▶ rows
+
+An *accumulator* is a column of the store of groups. Two of one group combine by adding them, by taking the lesser or
+the greater, or by uniting sets; so rows, parts of batches, epochs and layers of state all combine in the same way and
+in any order, and the store is merged, kept in memory and recovered like that of a join input.
+
+| aggregate         | accumulators                                                                                    |
+|-------------------|-------------------------------------------------------------------------------------------------|
+| COUNT(*)          | rows                                                                                            |
+| COUNT(x)          | rows in which x is not NULL                                                                     |
+| SUM(x), AVG(x)    | that count, and the sum: of BIGINT its high and low halves (no sum of halves overflows), of     |
+|                   | DECIMAL with all digits Arrow has                                                               |
+| MIN(x), MAX(x)    | the least or greatest; of floats an integer in their order, NaN being the greatest as in Spark  |
+| COUNT(DISTINCT x) | the list of distinct values                                                                     |
+
+The groups of a windowed aggregation are kept by *pane*: the longest time ranges of which every window is made.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import pyarrow as pa
+
+from watersmeet.errors import QueryError
+from watersmeet.plan.layout import StoreLayout
+from watersmeet.plan.tree import Join
+from watersmeet.query.aggregates import (
+    WINDOW,
+    Aggregate,
+    Aggregation,
+    ResultWindow,
+    Value,
+    aggregate_column,
+    key_column,
+)
+from watersmeet.query.logical import JoinQuery
+from watersmeet.query.types import is_decimal, is_floating, spark_name
+
+OutputMode: TypeAlias = Literal["append", "update", "complete"]
+Combine: TypeAlias = Literal["sum", "min", "max", "unite"]
+Made: TypeAlias = Literal["rows", "known", "value", "high", "low", "ordered"]
+
+PANE = "_pane"
+NULL_FLAG = "_null"
+GROUPS_LABEL = "groups"
+DIGITS_MAX = 38
+SAFE_DIGITS = 28
+"""Up to so many digits, no sum of a DECIMAL that anybody will see has more than Arrow's 38."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulator:
+    """A column of the store of groups: what is made of an argument's value, and how two combine.
+
+    rows: 1.  known: 1 unless NULL.  value: as it is.  high, low: the halves of an integer.  ordered: a float as an
+    integer of the same order.
+    """
+
+    made: Made
+    argument: int | None
+    combine: Combine
+    type: pa.DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """An aggregate of the query, and the accumulators that it is finished from."""
+
+    aggregate: Aggregate
+    accumulators: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AggregatePlan:
+    """All that slots must know to aggregate."""
+
+    stage: int
+    keys: tuple[Value, ...]
+    arguments: tuple[Value, ...]
+    accumulators: tuple[Accumulator, ...]
+    finishes: tuple[Finish, ...]
+    window: ResultWindow | None
+    time_type: pa.DataType | None
+    mode: OutputMode
+    by_engine: bool
+    """Whether the engine computes keys and arguments itself; if not, Spark does, before the exchange."""
+    layout: StoreLayout
+
+    @property
+    def pane_us(self) -> int | None:
+        return None if self.window is None else math.gcd(self.window.length_us, self.window.slide_us)
+
+    @property
+    def frame(self) -> pa.Schema:
+        """Accumulated rows on their way to the slots of their groups; the hash is the runner's to add."""
+        panes = [] if self.window is None else [pa.field(PANE, pa.int64())]
+        keys = [pa.field(key_column(i), key.type) for i, key in enumerate(self.keys)]
+        return pa.schema([*panes, *keys, *self.layout.payload])
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        """The rows of groups, before HAVING and the select list."""
+        fields = [pa.field(key_column(i), key.type) for i, key in enumerate(self.keys)]
+        fields += [pa.field(aggregate_column(i), f.aggregate.type) for i, f in enumerate(self.finishes)]
+        if self.window is not None:
+            bounds = [pa.field("start", self.time_type), pa.field("end", self.time_type)]
+            fields.append(pa.field(WINDOW, pa.struct(bounds)))
+        return pa.schema(fields)
+
+    @property
+    def is_global(self) -> bool:
+        """Whether there is one group, which exists even without rows."""
+        return not self.keys and self.window is None
+
+    @property
+    def drops_closed_windows(self) -> bool:
+        return self.window is not None and self.mode != "complete"
+
+
+def plan_aggregate(
+    query: JoinQuery, tree: Join, stage: int, time_type: pa.DataType | None, mode: OutputMode | None
+) -> AggregatePlan | None:
+    """The plan, if the query aggregates; QueryError for what cannot be grouped by, or a mode that does not fit.
+
+    Without a mode, a query over windows of the result time appends and all others update.
+    """
+    aggregation = query.aggregation
+    if aggregation is None:
+        return None
+    mode = mode or ("update" if aggregation.window is None else "append")
+    _check_mode(aggregation, mode)
+    for key in aggregation.keys:
+        if pa.types.is_nested(key.type):
+            raise QueryError(
+                f"cannot group by {key.sql}: it is {spark_name(key.type)}",
+                hint="group by its fields, or by a string made of it",
+                error_class="UNSUPPORTED_KEY_TYPE",
+            )
+    arguments = list(dict.fromkeys(a.argument for a in aggregation.aggregates if a.argument is not None))
+    accumulators: list[Accumulator] = []
+    finishes = [Finish(a, _accumulators(a, arguments, accumulators)) for a in aggregation.aggregates]
+    payload = pa.schema([pa.field(f"_s{i}", a.type) for i, a in enumerate(accumulators)])
+    keeps = aggregation.window is not None and mode != "complete"
+    span = aggregation.window.length_us if aggregation.window is not None and keeps else None
+    return AggregatePlan(
+        stage=stage,
+        keys=aggregation.keys,
+        arguments=tuple(arguments),
+        accumulators=tuple(accumulators),
+        finishes=tuple(finishes),
+        window=aggregation.window,
+        time_type=time_type,
+        mode=mode,
+        by_engine=all(value.expression is not None for value in aggregation.values),
+        layout=StoreLayout(tree, GROUPS_LABEL, span, (), payload, None),
+    )
+
+
+def _accumulators(aggregate: Aggregate, arguments: Sequence[Value], known: list[Accumulator]) -> tuple[int, ...]:
+    """The accumulators of an aggregate by number; those that are new are added to the known ones."""
+    argument, value = aggregate.argument, None
+    if argument is not None:
+        value = arguments.index(argument)
+    numbers = []
+    for accumulator in _needed(aggregate, argument, value):
+        if accumulator not in known:
+            known.append(accumulator)
+        numbers.append(known.index(accumulator))
+    return tuple(numbers)
+
+
+def _needed(aggregate: Aggregate, argument: Value | None, value: int | None) -> list[Accumulator]:
+    if argument is None:
+        return [Accumulator("rows", None, "sum", pa.int64())]
+    count = Accumulator("known", value, "sum", pa.int64())
+    match aggregate.function:
+        case "count":
+            return [count]
+        case "sum" | "avg":
+            return [count, *_sums(argument.type, value)]
+        case "min" | "max":
+            ordered = is_floating(argument.type)
+            kind = pa.int64() if ordered else argument.type
+            return [Accumulator("ordered" if ordered else "value", value, aggregate.function, kind)]
+        case "count_distinct":
+            return [Accumulator("value", value, "unite", pa.list_(argument.type))]
+
+
+def _sums(kind: pa.DataType, value: int | None) -> list[Accumulator]:
+    if is_floating(kind):
+        return [Accumulator("value", value, "sum", pa.float64())]
+    if is_decimal(kind):
+        wide = pa.decimal128(DIGITS_MAX, kind.scale)
+        return [Accumulator("value", value, "sum", wide if kind.precision <= SAFE_DIGITS else _widest(kind))]
+    if kind == pa.int64():
+        return [Accumulator("high", value, "sum", kind), Accumulator("low", value, "sum", kind)]
+    return [Accumulator("value", value, "sum", pa.int64())]
+
+
+def _widest(kind: pa.DataType) -> pa.DataType:
+    return pa.decimal256(76, kind.scale)
+
+
+def _check_mode(aggregation: Aggregation, mode: OutputMode) -> None:
+    if mode == "append" and aggregation.window is None:
+        raise QueryError(
+            "output mode 'append' does not fit a running aggregate: its rows change as long as rows arrive",
+            hint="use outputMode('update') or outputMode('complete'), or group by window(result_time, '10 minutes')",
+            error_class="UNSUPPORTED_OUTPUT_MODE",
+        )

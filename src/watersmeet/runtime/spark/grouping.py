@@ -1,0 +1,108 @@
+"""The exchange before an aggregation: joined or accumulated rows to the slots of their groups, reports along with them.
+
+Where the engine can compute keys and arguments itself, slots send accumulated rows, and only their hash is Spark's to
+compute. Elsewhere they send joined rows, and Spark computes keys and arguments by the user's own text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructField, StructType
+
+from watersmeet.engine.accumulators import make
+from watersmeet.plan.aggregate import PANE, AggregatePlan
+from watersmeet.plan.frame import HASH, REPORT
+from watersmeet.plan.stages import RESULT_TIME_US, JoinPlan
+from watersmeet.query.aggregates import Value, key_column
+from watersmeet.runtime.spark.source import spark_type
+
+
+def sent_schema(plan: JoinPlan) -> pa.Schema:
+    """What the last stage of the join yields: rows to be grouped, and reports."""
+    assert plan.aggregate is not None
+    rows = plan.aggregate.frame if plan.aggregate.by_engine else plan.to_group
+    return pa.schema([*rows, pa.field(REPORT, pa.string())])
+
+
+def struct_of(schema: pa.Schema) -> StructType:
+    return StructType([StructField(f.name, spark_type(f.type)) for f in schema])
+
+
+def with_reports(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows as the last stage of the join yields them."""
+    return rows.append_column(pa.field(REPORT, pa.string()), pa.nulls(rows.num_rows, pa.string()))
+
+
+def reports_only(plan: JoinPlan, reports: Sequence[str | None]) -> pa.RecordBatch:
+    schema = sent_schema(plan)
+    columns = [pa.nulls(len(reports), f.type) for f in schema][:-1]
+    return pa.RecordBatch.from_arrays([*columns, pa.array(reports, pa.string())], schema=schema)
+
+
+def to_groups(plan: JoinPlan, sent: DataFrame) -> DataFrame:
+    """What the join has sent, with keys, arguments and the hash by which it is exchanged."""
+    aggregate = plan.aggregate
+    assert aggregate is not None
+    if not aggregate.by_engine:
+        keys = [f"{_normalised(key)} AS {key_column(i)}" for i, key in enumerate(aggregate.keys)]
+        arguments = [f"{value.sql} AS {_argument(i)}" for i, value in enumerate(aggregate.arguments)]
+        pane = [] if aggregate.window is None else [f"{_pane_text(aggregate)} AS {PANE}"]
+        sent = sent.selectExpr(*pane, *keys, *arguments, REPORT)
+    names = ", ".join(key_column(i) for i in range(len(aggregate.keys)))
+    return sent.selectExpr("*", f"{f'xxhash64({names})' if names else '0L'} AS {HASH}")
+
+
+def received(
+    plan: AggregatePlan, frames: Iterable[pa.RecordBatch], reports: list[str | None]
+) -> Iterator[pa.RecordBatch]:
+    """Accumulated rows with their hash, as the aggregation takes them; reports are put aside."""
+    arguments = [pa.field(_argument(i), value.type) for i, value in enumerate(plan.arguments)]
+    by_spark = [f for f in plan.frame if f.name not in plan.layout.payload.names] + arguments
+    expected = pa.schema([*(plan.frame if plan.by_engine else by_spark), pa.field(HASH, pa.int64())])
+    for frame in frames:
+        is_row = pc.is_null(frame.column(REPORT))
+        if pc.sum(is_row).as_py() < frame.num_rows:
+            reports += frame.column(REPORT).drop_null().to_pylist()
+            frame = frame.filter(is_row)
+        if not frame.num_rows:
+            continue
+        rows = pa.Table.from_batches([frame]).select(expected.names).cast(expected).combine_chunks().to_batches()[0]
+        yield rows if plan.by_engine else _accumulated(plan, rows)
+
+
+def _accumulated(plan: AggregatePlan, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows with arguments as rows with accumulators, each on its own."""
+    arguments = [rows.column(_argument(i)) for i in range(len(plan.arguments))]
+    made = dict(
+        zip(
+            plan.layout.payload.names,
+            (make(accumulator, arguments, rows.num_rows) for accumulator in plan.accumulators),
+            strict=True,
+        )
+    )
+    columns = [made[f.name] if f.name in made else rows.column(f.name) for f in plan.frame]
+    schema = pa.schema([*plan.frame, pa.field(HASH, pa.int64())])
+    return pa.RecordBatch.from_arrays([*columns, rows.column(HASH)], schema=schema)
+
+
+def _argument(number: int) -> str:
+    return f"_v{number}"
+
+
+def _pane_text(plan: AggregatePlan) -> str:
+    return f"{RESULT_TIME_US} - pmod({RESULT_TIME_US}, {plan.pane_us}L)"
+
+
+def _normalised(key: Value) -> str:
+    """Equal keys hash equally: 0.0 for -0.0, and one NaN."""
+    if not pa.types.is_floating(key.type):
+        return f"({key.sql})"
+    kind = spark_type(key.type).simpleString()
+    return (
+        f"CASE WHEN isnan({key.sql}) THEN CAST('NaN' AS {kind}) "
+        f"WHEN ({key.sql}) = 0 THEN CAST(0 AS {kind}) ELSE ({key.sql}) END"
+    )
