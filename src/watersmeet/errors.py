@@ -50,9 +50,26 @@ def _rebuild(kind: type[WatersmeetError], message: str, hint: str, error_class: 
 
 
 class QueryError(WatersmeetError):
-    """The query as typed is wrong."""
+    """The query as typed is wrong.
+
+    `position` says where, counted in the piece of text that was being read; once `drawn`, the message shows the place
+    in the whole text, and the position is one of that (see `query/fragments.py`).
+    """
 
     default_error_class = "INVALID_QUERY"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str = "",
+        error_class: str | None = None,
+        position: int | None = None,
+        drawn: bool = False,
+    ) -> None:
+        super().__init__(message, hint=hint, error_class=error_class)
+        self.position = position
+        self.drawn = drawn
 
 
 class OptionError(WatersmeetError):

@@ -66,11 +66,11 @@ def start_refused(join, tmp_path, kind=QueryError) -> str:
 @pytest.mark.parametrize(
     ("where", "message"),
     [
-        ("aa.k = b.k", "[UNKNOWN_STREAM] unknown stream 'aa'. did you mean 'a'?"),
-        ("a.k = b.kk", "[UNKNOWN_COLUMN] unknown column 'kk' in stream 'b'. did you mean 'k'?"),
+        ("aa.k = b.k", "[UNKNOWN_STREAM] unknown stream 'aa' (line 1, column 1)\n  aa.k = b.k\n  ^\ndid you mean 'a'?"),
+        ("a.k = b.kk", "[UNKNOWN_COLUMN] unknown column 'kk' in stream 'b' (line 1, column 9)"),
         (
             "a.k = b.k AND a.nmae <> b.name",
-            "[UNKNOWN_COLUMN] unknown column 'nmae' in stream 'a'. did you mean 'name'?",
+            "[UNKNOWN_COLUMN] unknown column 'nmae' in stream 'a' (line 1, column 17)",
         ),
         ("a.k = b.name", "cannot compare a.k (INT) with b.name (STRING): they have no common type"),
         ("a.k = b.ts", "cannot compare a.k (INT) with b.ts (TIMESTAMP): they have no common type"),

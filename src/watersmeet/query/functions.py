@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import sqlglot
 from sqlglot.tokens import TokenType
 
 from watersmeet.errors import QueryError
+from watersmeet.query.fragments import at
 
 
 def _words(text: str) -> frozenset[str]:
@@ -34,6 +36,7 @@ AGGREGATES = _words(
     tuple_sketch_agg_integer tuple_union_agg_double tuple_union_agg_integer var_pop var_samp variance
     """
 )
+SUPPORTED_AGGREGATES = frozenset({"count", "sum", "min", "max", "avg", "mean"})
 WINDOW_FUNCTIONS = _words(
     """
     counter_diff cume_dist dense_rank lag lead nth_value ntile percent_rank rank row_number
@@ -62,25 +65,54 @@ _BARE = _words(
 _CLOCK_WITHOUT_ARGUMENTS = frozenset({"unix_timestamp", "to_unix_timestamp"})
 
 
-def refuse_unfit_functions(tokens: Sequence[Any]) -> None:
-    """Raise QueryError, by name, for the first function that a join cannot take. Works on tokens, because the parser
-    may give a function another name than the user did."""
+def refuse_unfit_functions(tokens: Sequence[Any], *, aggregates: bool = False) -> None:
+    """Raise QueryError, by name, for the first function that a join cannot take; aggregates only where they may stand.
+    Works on tokens, because the parser may give a function another name than the user did."""
     for index, token in enumerate(tokens):
-        name = token.text.lower()
-        called = _is(tokens, index + 1, TokenType.L_PAREN)
-        if token.token_type in (TokenType.STRING, TokenType.IDENTIFIER) or _is(tokens, index - 1, TokenType.DOT):
-            continue
-        if called and name in ("any", "some") and _is(tokens, index - 1, TokenType.LIKE, TokenType.ILIKE):
-            continue
-        if token.token_type == TokenType.OVER or (called and name in WINDOW_FUNCTIONS):
-            raise _refused("window function", name, "rank or number the output of the join instead")
-        if called and name in AGGREGATES:
-            raise _refused("aggregate function", name, "aggregates come later: group the output")
-        if called and name in GENERATORS:
-            raise _refused("generator", name, "explode the stream's DataFrame, or the output of the join")
-        if _reads_the_world(tokens, index, name, called):
-            hint = "its value changes when a row is computed again: add it as a column of the stream's DataFrame"
-            raise _refused("non-deterministic function", name, hint)
+        with at(token.start):
+            _check_function(tokens, index, aggregates)
+
+
+def calls_aggregate(text: str) -> bool:
+    """Whether a text calls an aggregate, of those that are supported."""
+    tokens = sqlglot.tokenize(text, dialect="spark")
+    return any(
+        token.text.lower() in SUPPORTED_AGGREGATES
+        and token.token_type != TokenType.STRING
+        and _is(tokens, index + 1, TokenType.L_PAREN)
+        and not _is(tokens, index - 1, TokenType.DOT)
+        for index, token in enumerate(tokens)
+    )
+
+
+def _check_function(tokens: Sequence[Any], index: int, aggregates: bool) -> None:
+    token, name = tokens[index], tokens[index].text.lower()
+    called = _is(tokens, index + 1, TokenType.L_PAREN)
+    if token.token_type in (TokenType.STRING, TokenType.IDENTIFIER) or _is(tokens, index - 1, TokenType.DOT):
+        return
+    if called and name in ("any", "some") and _is(tokens, index - 1, TokenType.LIKE, TokenType.ILIKE):
+        return
+    if token.token_type == TokenType.OVER or (called and name in WINDOW_FUNCTIONS):
+        raise _refused("window function", name, "rank or number the output of the join instead")
+    if called and name in AGGREGATES:
+        _check_aggregate(name, aggregates)
+    if called and name in GENERATORS:
+        raise _refused("generator", name, "explode the stream's DataFrame, or the output of the join")
+    if _reads_the_world(tokens, index, name, called):
+        hint = "its value changes when a row is computed again: add it as a column of the stream's DataFrame"
+        raise _refused("non-deterministic function", name, hint)
+
+
+def _check_aggregate(name: str, allowed: bool) -> None:
+    if name not in SUPPORTED_AGGREGATES:
+        hint = "there are count, count(DISTINCT ...), sum, min, max and avg: compute others from the output of the join"
+        raise _refused("aggregate function", name, hint)
+    if not allowed:
+        raise QueryError(
+            f"aggregate function {name}() cannot be used here",
+            hint="aggregates belong into the select list and into HAVING, one not inside another",
+            error_class="UNSUPPORTED_FUNCTION",
+        )
 
 
 def _reads_the_world(tokens: Sequence[Any], index: int, name: str, called: bool) -> bool:

@@ -64,7 +64,7 @@ def join_keys(
 def _is_usable(streams: Sequence[Stream], equality: Equality) -> bool:
     """Check an equality. One within a stream is Spark's to check, and is used here only if it is like the others."""
     try:
-        _check_types(streams, equality)
+        check_equality(streams, equality)
     except QueryError:
         if equality.left.stream != equality.right.stream:
             raise
@@ -72,7 +72,8 @@ def _is_usable(streams: Sequence[Stream], equality: Equality) -> bool:
     return True
 
 
-def _check_types(streams: Sequence[Stream], equality: Equality) -> None:
+def check_equality(streams: Sequence[Stream], equality: Equality) -> None:
+    """Raise QueryError unless both columns can be keys, and of one type."""
     for column in (equality.left, equality.right):
         field = field_of_column(streams, column)
         if (collation := collation_of(field)) is not None:

@@ -9,16 +9,20 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from watersmeet.errors import QueryError
 from watersmeet.query.aggregates import Aggregation
 from watersmeet.query.analysis import Analyse
 from watersmeet.query.expressions import Expression, columns_of
+from watersmeet.query.fragments import Fragment
+from watersmeet.query.functions import calls_aggregate
+from watersmeet.query.grouping import aggregate_query
 from watersmeet.query.joingraph import join_keys
 from watersmeet.query.names import field_of_column
 from watersmeet.query.relations import ColumnRef, Filter, KeyClass, SelectItem, Stream, internal_name
 from watersmeet.query.selection import select_items
-from watersmeet.query.sqltext import parse_condition
+from watersmeet.query.sqltext import Condition, on_one_line, parse_condition, parser_errors
 from watersmeet.query.types import collation_of
 from watersmeet.query.windows import check_event_times, event_time_of, windows_of
 
@@ -32,6 +36,8 @@ __all__ = [
     "build_query",
     "internal_name",
 ]
+
+Texts: TypeAlias = Sequence[str | Fragment]
 
 STREAMS_MAX = 8
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -67,35 +73,81 @@ class JoinQuery:
 def build_query(
     streams: Sequence[Stream],
     *,
-    where: Sequence[str],
+    where: Texts,
     within: str | None,
     windows: Mapping[str, str],
-    select: Sequence[str],
+    select: Texts,
+    group_by: Texts = (),
+    agg: Texts = (),
+    having: Texts = (),
     analyse: Analyse | None = None,
 ) -> JoinQuery:
-    """Check and resolve a query. `where` texts are joined by AND; an empty `select` selects all columns of all streams,
-    in the order given. `analyse` tells the types of expressions that are left to Spark. Raises QueryError (OptionError
-    for a duration that cannot be read)."""
+    """Check and resolve a query. `where` texts are joined by AND, and so are `having` texts; an empty `select` selects
+    all columns of all streams, in the order given, or with `agg` the columns of `group_by` and those. `analyse` tells
+    the types of expressions that are left to Spark. Raises QueryError (OptionError for a duration that cannot be read).
+    """
     _check_streams(streams)
     ordered = tuple(sorted((_with_declared_event_time(stream) for stream in streams), key=lambda stream: stream.name))
     windows_us = windows_of(ordered, within, windows)
     if any(window is not None for window in windows_us):
         check_event_times(ordered)
-    conditions = [parse_condition(text, ordered) for text in where]
+    conditions = [_condition(Fragment.of(text), ordered) for text in where]
     equalities = [equality for condition in conditions for equality in condition.equalities]
     given = [item for condition in conditions for item in condition.residuals]
     keys = join_keys(ordered, equalities, given)
     filters = (*(item for condition in conditions for item in condition.filters), *keys.filters)
     residuals = (*given, *keys.residuals)
-    _refuse_collations(ordered, residuals)
+    output = [Fragment.of(text) for text in _select_list(select, group_by, agg, having)]
+    grouping = [Fragment.of(text) for text in group_by]
+    aggregation = None
+    if agg or grouping or having or any(_calls_aggregate(fragment) for fragment in output):
+        aggregation, items = aggregate_query(
+            ordered,
+            output,
+            grouping,
+            [Fragment.of(text) for text in having],
+            windowed=any(window is not None for window in windows_us),
+            analyse=analyse,
+        )
+    else:
+        items = select_items(streams, output)
     return JoinQuery(
         streams=ordered,
         classes=keys.classes,
         filters=tuple(dict.fromkeys(filters)),
         residuals=tuple(dict.fromkeys(residuals)),
         windows_us=windows_us,
-        select=select_items(streams, select),
+        select=items,
+        aggregation=aggregation,
     )
+
+
+def _condition(fragment: Fragment, streams: Sequence[Stream]) -> Condition:
+    with fragment.drawn():
+        condition = parse_condition(fragment.text, streams)
+        _refuse_collations(streams, condition.residuals)
+    return condition
+
+
+def _select_list(select: Texts, group_by: Texts, agg: Texts, having: Texts) -> Texts:
+    if agg and select:
+        raise QueryError(
+            "select and agg exclude each other",
+            hint="agg gives the columns of groupBy and the aggregates: use one or the other",
+            error_class="CONFLICTING_SELECT",
+        )
+    if (group_by or having) and not (agg or select):
+        raise QueryError(
+            "rows are grouped, but nothing is computed of the groups",
+            hint="add agg('count(*) AS n'), or select what is wanted",
+            error_class="MISSING_AGGREGATE",
+        )
+    return [*group_by, *agg] if agg else select
+
+
+def _calls_aggregate(fragment: Fragment) -> bool:
+    with fragment.drawn(), parser_errors(fragment.text, f"'{on_one_line(fragment.text)}'"):
+        return calls_aggregate(fragment.text)
 
 
 def _with_declared_event_time(stream: Stream) -> Stream:

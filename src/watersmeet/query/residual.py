@@ -33,6 +33,7 @@ from watersmeet.query.expressions import (
     Or,
     between,
 )
+from watersmeet.query.fragments import start_of
 from watersmeet.query.names import Reference
 from watersmeet.query.types import is_decimal, is_duration, is_integer
 from watersmeet.units import parse_duration_us
@@ -107,6 +108,7 @@ def refused(node: Any) -> QueryError:
         f"cannot evaluate '{node.sql(dialect='spark')}' between streams",
         hint=SUPPORTED,
         error_class="UNSUPPORTED_PREDICATE",
+        position=start_of(node),
     )
 
 

@@ -7,7 +7,7 @@ Expressions are left to Spark, over the joined rows, where each column stands un
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import sqlglot
@@ -16,38 +16,47 @@ from sqlglot.tokens import TokenType
 
 from watersmeet.errors import QueryError
 from watersmeet.query.expressions import Column
+from watersmeet.query.fragments import Fragment, at
 from watersmeet.query.names import find_stream
 from watersmeet.query.relations import SelectItem, Stream, internal_name
-from watersmeet.query.sqltext import SqlText, parse, read
+from watersmeet.query.sqltext import SqlText, on_one_line, parse, read
 
 
-def select_items(streams: Sequence[Stream], texts: Sequence[str]) -> tuple[SelectItem, ...]:
+def select_items(streams: Sequence[Stream], texts: Sequence[Fragment]) -> tuple[SelectItem, ...]:
     """The result columns, in order; nothing selected means everything, in the order of `streams`."""
-    items = tuple(item for text in texts or ("*",) for item in _items(streams, text))
-    _check_unique(items)
-    _check_internal_names(items)
-    return items
+    items: list[SelectItem] = []
+    for fragment in [text.stripped() for text in texts] or [Fragment.of("*")]:
+        with fragment.drawn():
+            items += _items(streams, fragment.text)
+            check_unique(items)
+            check_internal_names(column for item in items for column in item.refs)
+    return tuple(items)
 
 
 def _items(streams: Sequence[Stream], text: str) -> Iterator[SelectItem]:
-    text = text.strip()
     tree = parse(text)
     match tree:
         case exp.Star() if not any(tree.args.values()):
             for stream in streams:
                 yield from _all_columns(stream)
         case exp.Column(this=exp.Star() as star) if len(tree.parts) == 2 and not any(star.args.values()):
-            yield from _all_columns(find_stream(streams, tree.table))
+            with at(tree.parts[0].meta["start"]):
+                stream = find_stream(streams, tree.table)
+            yield from _all_columns(stream)
         case exp.Alias():
-            yield _item(read(_without_alias(text, tree), tree.this, streams), text, tree.alias)
+            yield _item(read(without_alias(text, tree), tree.this, streams), text, tree.alias)
         case exp.Condition() | exp.Paren() if tree.find(exp.Star) is None:
             yield _item(read(text, tree, streams), text, None)
         case _:
-            raise QueryError(
-                f"cannot select '{text}'",
-                hint="give one column per argument: 'stream.column', 'expression AS name', 'stream.*' or '*'",
-                error_class="UNSUPPORTED_SYNTAX",
-            )
+            raise cannot_select(text)
+
+
+def cannot_select(text: str) -> QueryError:
+    return QueryError(
+        f"cannot select '{on_one_line(text)}'",
+        hint="give one column per argument: 'stream.column', 'expression AS name', 'stream.*' or '*'",
+        error_class="UNSUPPORTED_SYNTAX",
+    )
 
 
 def _all_columns(stream: Stream) -> Iterator[SelectItem]:
@@ -56,8 +65,10 @@ def _all_columns(stream: Stream) -> Iterator[SelectItem]:
         yield SelectItem(internal_name(column), column, None, (column,))
 
 
-def _without_alias(text: str, tree: Any) -> str:
-    """The text before `AS name`, or before a bare name."""
+def without_alias(text: str, tree: Any) -> str:
+    """The text before `AS name`, or before a bare name; all of it if there is none."""
+    if not isinstance(tree, exp.Alias):
+        return text
     tokens = sqlglot.tokenize(text, dialect="spark")
     position = next(i for i, token in enumerate(tokens) if token.start == tree.args["alias"].meta["start"])
     last = position - 2 if tokens[position - 1].token_type == TokenType.ALIAS else position - 1
@@ -70,18 +81,27 @@ def _item(sql: SqlText, text: str, alias: str | None) -> SelectItem:
         (node, _, _, reference) = sql.columns[0]
         if node is sql.tree and not reference.fields:
             return SelectItem(alias or internal_name(reference.column), reference.column, None, refs)
-        fields = [*reference.fields, *(part.name for part in sql.tree.parts[len(node.parts) :])]
-        alias = alias or "_".join([internal_name(reference.column), *fields])
+        alias = alias or name_of_field(sql.tree, node, internal_name(reference.column), reference.fields)
     if alias is None:
-        raise QueryError(
-            f"result column '{text}' has no name",
-            hint=f"give it one: '{text} AS name'",
-            error_class="MISSING_ALIAS",
-        )
+        raise missing_alias(text)
     return SelectItem(alias, None, sql.with_names(internal_name), refs)
 
 
-def _check_unique(items: Sequence[SelectItem]) -> None:
+def name_of_field(tree: Any, column: Any, name: str, fields: Sequence[str]) -> str:
+    """`stream_column_field`, for a name of any number of fields."""
+    return "_".join([name, *fields, *(part.name for part in tree.parts[len(column.parts) :])])
+
+
+def missing_alias(text: str) -> QueryError:
+    text = on_one_line(text)
+    return QueryError(
+        f"result column '{text}' has no name",
+        hint=f"give it one: '{text} AS name'",
+        error_class="MISSING_ALIAS",
+    )
+
+
+def check_unique(items: Sequence[SelectItem]) -> None:
     counts = Counter(item.name.lower() for item in items)
     for item in items:
         if counts[item.name.lower()] > 1:
@@ -96,9 +116,9 @@ def _example(item: SelectItem) -> str:
     return f"{item.column.stream}.{item.column.name}" if item.column else "expression"
 
 
-def _check_internal_names(items: Sequence[SelectItem]) -> None:
+def check_internal_names(columns: Iterable[Column]) -> None:
     known: dict[str, Column] = {}
-    for column in (column for item in items for column in item.refs):
+    for column in columns:
         other = known.setdefault(internal_name(column).lower(), column)
         if other != column:
             raise QueryError(

@@ -12,7 +12,8 @@ as a bare backticked name. So Spark evaluates what was typed, not what another S
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +25,9 @@ from sqlglot.tokens import TokenType
 from watersmeet.errors import QueryError
 from watersmeet.query.coercion import check_predicate
 from watersmeet.query.expressions import Column, Expression, quote
+from watersmeet.query.fragments import at
 from watersmeet.query.functions import refuse_unfit_functions
+from watersmeet.query.joingraph import check_equality
 from watersmeet.query.names import Reference, resolve, type_of_column
 from watersmeet.query.relations import Equality, Filter, Stream
 from watersmeet.query.residual import to_expression
@@ -71,58 +74,97 @@ def parse_condition(text: str, streams: Sequence[Stream]) -> Condition:
     equalities: list[Equality] = []
     filters: list[Filter] = []
     residuals: list[Expression] = []
-    for conjunct in split_conjuncts(text):
-        sql = read(conjunct, parse(conjunct, into=exp.Condition), streams)
-        equality = _plain_equality(sql)
-        match sql.streams:
-            case []:
-                raise QueryError(
-                    f"condition '{conjunct}' refers to no stream",
-                    hint="leave it out, or name a column as stream.column",
-                    error_class="CONSTANT_CONDITION",
-                )
-            case [stream]:
-                filters.append(Filter(stream, sql.with_names(lambda column: column.name)))
-            case _ if equality is None:
-                residuals.append(_residual(sql, streams))
-        if equality is not None:
-            equalities.append(equality)
+    for start, conjunct in _conjuncts(text):
+        with at(start):
+            sql = read(conjunct, parse(conjunct, into=exp.Condition), streams)
+            equality = _plain_equality(sql)
+            match sql.streams:
+                case []:
+                    raise QueryError(
+                        f"condition '{on_one_line(conjunct)}' refers to no stream",
+                        hint="leave it out, or name a column as stream.column",
+                        error_class="CONSTANT_CONDITION",
+                    )
+                case [stream]:
+                    filters.append(Filter(stream, sql.with_names(lambda column: column.name)))
+                case _ if equality is None:
+                    residuals.append(_residual(sql, streams))
+                case _:
+                    check_equality(streams, equality)
+            if equality is not None:
+                equalities.append(equality)
     return Condition(tuple(equalities), tuple(filters), tuple(residuals))
 
 
-def parse(text: str, *, into: Any = None) -> Any:
-    """sqlglot's tree for one expression; QueryError with a caret under the mistake."""
-    try:
-        tokens = sqlglot.tokenize(text, dialect="spark")
-        if not tokens:
-            raise _syntax_error(text, "it is empty", 0)
-        for token in tokens:
-            if token.token_type == TokenType.SEMICOLON:
-                raise _syntax_error(text, "unexpected ';'", token.start)
-        refuse_unfit_functions(tokens)
+def parse(text: str, *, into: Any = None, aggregates: bool = False) -> Any:
+    """sqlglot's tree for one expression; QueryError with the position of the mistake."""
+    what = f"'{on_one_line(text)}'"
+    tokens = tokenize(text, what)
+    if not tokens:
+        raise syntax_error(what, "it is empty", 0)
+    for token in tokens:
+        if token.token_type == TokenType.SEMICOLON:
+            raise syntax_error(what, "unexpected ';'", token.start)
+    refuse_unfit_functions(tokens, aggregates=aggregates)
+    with parser_errors(text, what):
         tree = sqlglot.parse_one(text, dialect="spark", **({} if into is None else {"into": into}))
-    except ParseError as error:
-        raise _from_parser(text, error) from None
-    except SqlglotError:
-        raise _syntax_error(text, "a quote is not closed", _open_quote(text)) from None
     _refuse_unfit_nodes(text, tree)
     return tree
+
+
+def tokenize(text: str, what: str) -> list[Any]:
+    """sqlglot's tokens of a text, called `what` in messages."""
+    with parser_errors(text, what):
+        return list(sqlglot.tokenize(text, dialect="spark"))
+
+
+@contextmanager
+def parser_errors(text: str, what: str) -> Iterator[None]:
+    """The errors of sqlglot as ours."""
+    try:
+        yield
+    except ParseError as error:
+        raise _from_parser(text, what, error) from None
+    except SqlglotError:
+        raise syntax_error(what, "a quote is not closed", _open_quote(text)) from None
+
+
+def syntax_error(what: str, reason: str, position: int) -> QueryError:
+    return QueryError(f"cannot read {what}: {reason}", error_class="SYNTAX_ERROR", position=position)
+
+
+def on_one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def read(text: str, tree: Any, streams: Sequence[Stream]) -> SqlText:
     """Resolve every column of a parsed text."""
     columns = []
     for node in tree.find_all(exp.Column):
-        parts = node.parts
-        reference = resolve(streams, [part.name for part in parts])
-        columns.append((node, parts[0].meta["start"], parts[reference.parts - 1].meta["end"] + 1, reference))
+        columns.append((node, *locate(node, streams)))
     return SqlText(text, tree, tuple(columns))
+
+
+def locate(node: Any, streams: Sequence[Stream]) -> tuple[int, int, Reference]:
+    """Where a column's name starts and ends, fields apart, and what it refers to."""
+    parts = node.parts
+    try:
+        reference = resolve(streams, [part.name for part in parts])
+    except QueryError as error:
+        wrong = parts[1] if error.error_class == "UNKNOWN_COLUMN" and len(parts) > 1 else parts[0]
+        error.position = wrong.meta["start"]
+        raise
+    return parts[0].meta["start"], parts[reference.parts - 1].meta["end"] + 1, reference
 
 
 def split_conjuncts(text: str) -> list[str]:
     """The texts between the ANDs of the top level, parentheses around the whole removed."""
+    return [conjunct for _, conjunct in _conjuncts(text)]
+
+
+def _conjuncts(text: str) -> list[tuple[int, str]]:
     tokens = sqlglot.tokenize(text, dialect="spark")
-    return [text[part[0].start : part[-1].end + 1] for part in _split(tokens)]
+    return [(part[0].start, text[part[0].start : part[-1].end + 1]) for part in _split(tokens)]
 
 
 def _split(tokens: Sequence[Any]) -> list[Sequence[Any]]:
@@ -177,34 +219,33 @@ def _refuse_unfit_nodes(text: str, tree: Any) -> None:
     )
     for kinds, name, hint in refused:
         if tree.find(*kinds) is not None:
-            raise QueryError(f"{name} cannot be used in a join: '{text}'", hint=hint, error_class="UNSUPPORTED_SYNTAX")
+            raise QueryError(
+                f"{name} cannot be used in a join",
+                hint=hint,
+                error_class="UNSUPPORTED_SYNTAX",
+                position=_start_of_unfit(text),
+            )
 
 
-def _from_parser(text: str, error: ParseError) -> QueryError:
+def _start_of_unfit(text: str) -> int:
+    kinds = (TokenType.SELECT, TokenType.PLACEHOLDER, TokenType.COLON, TokenType.PARAMETER, TokenType.L_BRACE)
+    return next((token.start for token in tokenize(text, "it") if token.token_type in kinds), 0)
+
+
+def _from_parser(text: str, what: str, error: ParseError) -> QueryError:
     if not error.errors:
-        return _syntax_error(text, "it cannot be read", 0)
+        return syntax_error(what, "it cannot be read", 0)
     first = error.errors[0]
     description, word = str(first["description"]), str(first["highlight"])
     lines = text.split("\n")
     position = sum(len(line) + 1 for line in lines[: first["line"] - 1]) + first["col"] - len(word)
     if position + len(word) >= len(text.rstrip()) and "missing" in description:
-        return _syntax_error(text, "it ends too early", len(text.rstrip()))
+        return syntax_error(what, "it ends too early", len(text.rstrip()))
     if description.startswith("Expecting"):
-        return _syntax_error(text, description.lower(), position + len(word))
-    return _syntax_error(text, f"unexpected '{word}'", position)
+        return syntax_error(what, description.lower(), position + len(word))
+    return syntax_error(what, f"unexpected '{word}'", position)
 
 
 def _open_quote(text: str) -> int:
     blanked = _QUOTED.sub(lambda quoted: " " * len(quoted[0]), text)
     return next((index for index, char in enumerate(blanked) if char in "'\"`"), len(text))
-
-
-def _syntax_error(text: str, reason: str, position: int) -> QueryError:
-    before = text[:position]
-    number, column = before.count("\n"), position - (before.rfind("\n") + 1)
-    line = text.split("\n")[number]
-    return QueryError(
-        f"cannot read '{' '.join(text.split())}': {reason} (line {number + 1}, column {column + 1})\n"
-        f"  {line}\n  {' ' * column}^",
-        error_class="SYNTAX_ERROR",
-    )

@@ -51,6 +51,12 @@ def event_time_of(stream: Stream) -> Column | None:
     return column
 
 
+def only_timestamp(stream: Stream) -> str | None:
+    """The one timestamp column of a stream, or None if it has none or several."""
+    found = [field.name for field in stream.schema if is_timestamp(field.type)]
+    return found[0] if len(found) == 1 else None
+
+
 def check_event_times(streams: Sequence[Stream]) -> None:
     """What a window demands: an event time in every stream, all of one kind."""
     for stream in streams:

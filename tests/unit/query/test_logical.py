@@ -186,31 +186,41 @@ LCASE = BANK.append(pa.field("c", pa.string(), metadata={"collation": "UTF8_LCAS
         ),
         (
             {"streams": [bank("bank1", schema=LCASE), bank("bank2")], "where": [KEY, "bank1.c < bank2.currency"]},
-            "[UNSUPPORTED_KEY_TYPE] column bank1.c has collation UTF8_LCASE. "
+            "[UNSUPPORTED_KEY_TYPE] column bank1.c has collation UTF8_LCASE (line 1, column 1)\n"
+            "  bank1.c < bank2.currency\n  ^\n"
             "between streams only strings with COLLATE UTF8_BINARY are compared",
         ),
         (
             {"select": ["bank1.price", "bank2.ts AS bank1_PRICE"]},
-            "[DUPLICATE_COLUMN] two result columns are named 'bank1_price'. "
+            "[DUPLICATE_COLUMN] two result columns are named 'bank1_price' (line 1, column 1)\n"
+            "  bank2.ts AS bank1_PRICE\n  ^\n"
             "give one of them another name, like 'bank1.price AS other'",
         ),
         (
             {"select": ["bank1.price + 1"]},
-            "[MISSING_ALIAS] result column 'bank1.price + 1' has no name. give it one: 'bank1.price + 1 AS name'",
+            "[MISSING_ALIAS] result column 'bank1.price + 1' has no name (line 1, column 1)\n"
+            "  bank1.price + 1\n  ^\ngive it one: 'bank1.price + 1 AS name'",
         ),
         (
-            {"select": ["sum(bank1.price) AS total"]},
-            "[UNSUPPORTED_FUNCTION] aggregate function sum() cannot be used in a join. "
-            "aggregates come later: group the output",
+            {"select": ["stddev(bank1.price) AS spread"]},
+            "[UNSUPPORTED_FUNCTION] aggregate function stddev() cannot be used in a join (line 1, column 1)\n"
+            "  stddev(bank1.price) AS spread\n  ^\n"
+            "there are count, count(DISTINCT ...), sum, min, max and avg: compute others from the output of the join",
         ),
         (
             {"select": ["bank1.pirce"]},
-            "[UNKNOWN_COLUMN] unknown column 'pirce' in stream 'bank1'. did you mean 'price'?",
+            "[UNKNOWN_COLUMN] unknown column 'pirce' in stream 'bank1' (line 1, column 7)\n"
+            "  bank1.pirce\n        ^\ndid you mean 'price'?",
         ),
-        ({"select": ["bank3.*"]}, "[UNKNOWN_STREAM] unknown stream 'bank3'. did you mean 'bank2'?"),
+        (
+            {"select": ["bank3.*"]},
+            "[UNKNOWN_STREAM] unknown stream 'bank3' (line 1, column 1)\n  bank3.*\n  ^\ndid you mean 'bank2'?",
+        ),
         (
             {"select": ["* EXCEPT (price)"]},
-            "[UNSUPPORTED_SYNTAX] cannot select '* EXCEPT (price)'. give one column per argument: 'stream.column', "
+            "[UNSUPPORTED_SYNTAX] cannot select '* EXCEPT (price)' (line 1, column 1)\n"
+            "  * EXCEPT (price)\n  ^\n"
+            "give one column per argument: 'stream.column', "
             "'expression AS name', 'stream.*' or '*'",
         ),
         (
@@ -220,12 +230,13 @@ LCASE = BANK.append(pa.field("c", pa.string(), metadata={"collation": "UTF8_LCAS
         ),
         (
             {"select": ["SELECT 1"]},
-            "[UNSUPPORTED_SYNTAX] a subquery cannot be used in a join: 'SELECT 1'. "
+            "[UNSUPPORTED_SYNTAX] a subquery cannot be used in a join (line 1, column 1)\n  SELECT 1\n  ^\n"
             "join its rows as a stream of their own",
         ),
         (
             {"select": ["DROP TABLE x"]},
-            "[UNSUPPORTED_SYNTAX] cannot select 'DROP TABLE x'. give one column per argument: 'stream.column', "
+            "[UNSUPPORTED_SYNTAX] cannot select 'DROP TABLE x' (line 1, column 1)\n  DROP TABLE x\n  ^\n"
+            "give one column per argument: 'stream.column', "
             "'expression AS name', 'stream.*' or '*'",
         ),
     ],
@@ -247,5 +258,6 @@ def test_names_that_meet_after_the_join_are_refused():
     with pytest.raises(QueryError) as caught:
         build_query([left, right], where=["a.k = a_b.k"], within=None, windows={}, select=select)
     assert str(caught.value) == (
-        "[DUPLICATE_COLUMN] columns a.b_c and a_b.c are both named 'a_b_c' after the join. rename one of the streams"
+        "[DUPLICATE_COLUMN] columns a.b_c and a_b.c are both named 'a_b_c' after the join (line 1, column 1)\n"
+        "  a_b.c AS two\n  ^\nrename one of the streams"
     )

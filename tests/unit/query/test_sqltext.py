@@ -22,6 +22,7 @@ from watersmeet.query.expressions import (
     columns_of,
     to_text,
 )
+from watersmeet.query.fragments import Fragment
 from watersmeet.query.relations import Equality, Filter, Stream
 from watersmeet.query.sqltext import parse_condition, split_conjuncts
 
@@ -238,7 +239,9 @@ SYNTAX = "[SYNTAX_ERROR] cannot read "
     ],
 )
 def test_syntax_errors_point_at_the_place(text, message):
-    assert error(text) == SYNTAX + message
+    with pytest.raises(QueryError) as caught, Fragment.of(text).drawn():
+        parse_condition(text, STREAMS)
+    assert str(caught.value) == SYNTAX + message
 
 
 @pytest.mark.parametrize(
@@ -269,7 +272,6 @@ def test_names_that_lead_nowhere(text, message):
         ("a.ts < current_timestamp", "non-deterministic function current_timestamp()"),
         ("a.ts < now()", "non-deterministic function now()"),
         ("a.id < unix_timestamp()", "non-deterministic function unix_timestamp()"),
-        ("sum(a.n) > 3", "aggregate function sum()"),
         ("bool_and(a.flag)", "aggregate function bool_and()"),
         ("row_number() OVER (ORDER BY a.n) = 1", "window function row_number()"),
         ("my(a.n) OVER (ORDER BY a.n) = 1", "OVER (...)"),
@@ -278,6 +280,30 @@ def test_names_that_lead_nowhere(text, message):
 )
 def test_unfit_functions_are_refused_by_name(text, name):
     assert error(text).startswith(f"[UNSUPPORTED_FUNCTION] {name} cannot be used in a join. ")
+
+
+def test_aggregates_are_refused_in_conditions():
+    hint = "aggregates belong into the select list and into HAVING, one not inside another"
+    assert error("a.n = sum(a.n)") == f"[UNSUPPORTED_FUNCTION] aggregate function sum() cannot be used here. {hint}"
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("a.n = 1 AND b.pirce > 1", "pirce"),
+        ("a.n = 1 AND c.price > 1", "c.price"),
+        ("a.n = 1 AND (b.n = 1 AND nn = 2)", "nn"),
+        ("a.n = 1 AND b.n IN (SELECT 1)", "SELECT"),
+        ("a.n = 1 AND b.n > rand()", "rand"),
+        ("a.n = 1 AND a.name < lower(b.name)", "lower"),
+        ("a.n = 1 AND a.name = b.n", "a.name"),
+        ("a.n = 1 AND 'é' = 'é' AND b.n = 1", "'é'"),
+    ],
+)
+def test_errors_know_their_place(text, place):
+    with pytest.raises(QueryError) as caught:
+        parse_condition(text, STREAMS)
+    assert caught.value.position == text.index(place)
 
 
 def test_column_named_like_a_function_is_a_column():
@@ -295,7 +321,7 @@ def test_column_named_like_a_function_is_a_column():
     ],
 )
 def test_unfit_syntax_is_refused_by_name(text, what):
-    assert error(text).startswith(f"[UNSUPPORTED_SYNTAX] {what} cannot be used in a join: '")
+    assert error(text).startswith(f"[UNSUPPORTED_SYNTAX] {what} cannot be used in a join. ")
 
 
 @pytest.mark.parametrize(

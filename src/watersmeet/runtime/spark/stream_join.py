@@ -1,10 +1,12 @@
 """`StreamJoin`: the builder that users type, in the manner of `DataStreamReader` and `DataStreamWriter`.
 
+A query is given piece by piece (`where`, `within`, `select`, ...) or as SQL text (`sql`); both give the same.
 Every call checks what it can at once; the rest is checked by `writeStream...start()`, before anything runs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +20,8 @@ from watersmeet.plan.aggregate import OutputMode
 from watersmeet.plan.default_tree import default_tree
 from watersmeet.plan.stages import JoinPlan, plan_join
 from watersmeet.plan.tree import Join, mjoin, parse_tree
+from watersmeet.query.cql import SqlQuery, read_sql
+from watersmeet.query.from_sql import build_sql_query, sources_of
 from watersmeet.query.logical import JoinQuery, Stream, build_query
 from watersmeet.query.types import COLLATION
 from watersmeet.runtime.spark.analysis import spark_analysis
@@ -38,6 +42,13 @@ class StreamJoin:
     ...     .writeStream.format("parquet").option("path", out).option("checkpointLocation", checkpoint)
     ...     .start()
     ... )
+
+    The same as text, over DataFrames that say their event time with `withWatermark`:
+
+    >>> query = StreamJoin(spark).sql(
+    ...     "SELECT * FROM orders JOIN payments ON orders.id = payments.order_id WITHIN 10 MINUTES",
+    ...     orders=orders, payments=payments,
+    ... ).writeStream.format("memory").queryName("paid").start()
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -54,6 +65,11 @@ class StreamJoin:
         self._within: str | None = None
         self._windows: dict[str, str] = {}
         self._select: list[str] = []
+        self._group_by: list[str] = []
+        self._agg: list[str] = []
+        self._having: list[str] = []
+        self._sql: SqlQuery | None = None
+        self._plain: set[str] = set()
         self._options: dict[str, str] = {}
 
     def stream(
@@ -62,11 +78,12 @@ class StreamJoin:
         df: DataFrame,
         *,
         eventTime: str | None = None,
-        delay: str = "0 seconds",
+        delay: str | None = None,
         window: str | None = None,
     ) -> StreamJoin:
         """Add an input: any streaming DataFrame. `delay` says how late its rows may be; `window` bounds how long a row
-        of this stream can wait for others, where streams differ (otherwise use `within`)."""
+        of this stream can wait for others, where streams differ (otherwise use `within`). Without `eventTime`, event
+        time and delay are those of the DataFrame's own `withWatermark`, if it has one."""
         if not isinstance(df, DataFrame):
             raise QueryError(
                 f"stream '{name}' must be a DataFrame, not {type(df).__name__}", error_class="NOT_A_DATAFRAME"
@@ -77,7 +94,10 @@ class StreamJoin:
                 hint="read it with spark.readStream, or join it to a stream with DataFrame.join before",
                 error_class="NOT_STREAMING",
             )
-        delay_us = parse_duration_us(delay, allow_zero=True)
+        delay_us = 0 if delay is None else parse_duration_us(delay, allow_zero=True)
+        if eventTime is None and (watermark := _watermark(df)) is not None:
+            eventTime = watermark[0]
+            delay_us = watermark[1] if delay is None else delay_us
         self._streams.append(Stream(name, _arrow_schema(name, df), eventTime, delay_us))
         self._frames[name] = df
         if window is not None:
@@ -99,6 +119,40 @@ class StreamJoin:
     def select(self, *columns: str) -> StreamJoin:
         """The result columns: `stream.column`, `stream.*`, or SQL expressions with an alias. Default: all."""
         self._select.extend(columns)
+        return self
+
+    def groupBy(self, *columns: str) -> StreamJoin:
+        """Group the joined rows: `stream.column`, SQL expressions (with an alias, if `agg` follows), or
+        `window(result_time, '10 minutes')`, where the result time is the latest event time in a joined row."""
+        self._group_by.extend(columns)
+        return self
+
+    def agg(self, *aggregates: str) -> StreamJoin:
+        """The result is the columns of `groupBy` and these: `count(*) AS n`, `sum(stream.column) AS total`, ..."""
+        self._agg.extend(aggregates)
+        return self
+
+    def having(self, condition: str) -> StreamJoin:
+        """Keep the groups for which a condition holds; several are joined by AND."""
+        self._having.append(condition)
+        return self
+
+    def sql(self, text: str, /, **streams: DataFrame) -> StreamJoin:
+        """The whole query as text, with streams by name; those added with `stream` can be used as well.
+
+        A window follows its stream, `FROM a [RANGE 10 MINUTES], b [UNBOUNDED]`, or all have the same: `WITHIN 10
+        MINUTES`. The event time of a stream given here is that of its `withWatermark`, else its only timestamp column.
+        """
+        if self._sql is not None:
+            raise QueryError(
+                "the join already has a query text",
+                hint="start a StreamJoin of its own for each query",
+                error_class="CONFLICTING_QUERY",
+            )
+        self._sql = read_sql(text)
+        for name, df in streams.items():
+            self.stream(name, df)
+            self._plain.add(name)
         return self
 
     def option(self, name: str, value: Any) -> StreamJoin:
@@ -124,23 +178,60 @@ class StreamJoin:
     def build(self, mode: OutputMode | None = None) -> tuple[JoinQuery, JoinPlan, JoinOptions]:
         """Check everything; the query, its plan for an output mode, and the options as values."""
         options = resolve(self._spark, self._options)
-        query = build_query(
+        query = self._query()
+        return query, plan_join(query, trees_of(query, options.plan), options.partitions, mode), options
+
+    def _query(self) -> JoinQuery:
+        analyse = spark_analysis(self._spark)
+        if self._sql is not None:
+            self._refuse_pieces()
+            guess = frozenset(self._plain)
+            return build_sql_query(self._sql, self._streams, guess_event_time=guess, analyse=analyse)
+        return build_query(
             self._streams,
             where=self._where,
             within=self._within,
             windows=self._windows,
             select=self._select,
-            analyse=spark_analysis(self._spark),
+            group_by=self._group_by,
+            agg=self._agg,
+            having=self._having,
+            analyse=analyse,
         )
-        return query, plan_join(query, trees_of(query, options.plan), options.partitions, mode), options
+
+    def _refuse_pieces(self) -> None:
+        pieces = {
+            "where": self._where,
+            "within": self._within,
+            "stream(window=...)": self._windows,
+            "select": self._select,
+            "groupBy": self._group_by,
+            "agg": self._agg,
+            "having": self._having,
+        }
+        for name, given in pieces.items():
+            if given:
+                raise QueryError(
+                    f"the query is given as text and also with {name}",
+                    hint="say all of it in the text, or none",
+                    error_class="CONFLICTING_QUERY",
+                )
 
     @property
     def frames(self) -> dict[str, DataFrame]:
-        return dict(self._frames)
+        """The DataFrame of each stream of the query."""
+        if self._sql is None:
+            return dict(self._frames)
+        return {name: self._frames[source] for name, source in sources_of(self._sql, list(self._frames)).items()}
 
     @property
     def spark(self) -> SparkSession:
         return self._spark
+
+
+def sql(spark: SparkSession, text: str, streams: Mapping[str, DataFrame]) -> StreamJoin:
+    """A join of streaming DataFrames as SQL text; see `StreamJoin.sql`."""
+    return StreamJoin(spark).sql(text, **streams)
 
 
 def trees_of(query: JoinQuery, text: str) -> tuple[Join, ...]:
@@ -152,6 +243,13 @@ def trees_of(query: JoinQuery, text: str) -> tuple[Join, ...]:
         case "mjoin":
             return (mjoin(len(names)),)
     return tuple(parse_tree(part, names) for part in text.split("|"))
+
+
+def _watermark(df: DataFrame) -> tuple[str, int] | None:
+    """The column and the delay, in microseconds, that `withWatermark` gave to a DataFrame, if it was called once."""
+    key = "spark.watermarkDelayMs"
+    found = [(f.name, int(f.metadata[key]) * 1000) for f in df.schema.fields if key in (f.metadata or {})]
+    return found[0] if len(found) == 1 else None
 
 
 def _arrow_schema(name: str, df: DataFrame) -> pa.Schema:

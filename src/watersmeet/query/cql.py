@@ -1,0 +1,195 @@
+"""Queries as SQL text, with the windows of CQL (Arasu, Babu, Widom 2006) or one WITHIN for all streams.
+
+    SELECT a.price, b.price AS ask                    SELECT a.price, b.price AS ask
+    FROM offers [RANGE 10 MINUTES] AS a,              FROM offers AS a JOIN bids AS b ON a.lot = b.lot
+         bids [UNBOUNDED] AS b                        WITHIN 10 MINUTES
+    WHERE a.lot = b.lot                               WHERE a.price < b.price
+
+sqlglot reads the text, but knows no such windows. So they are found among its tokens and blanked out, which keeps all
+positions; the rest is parsed as a whole, whatever is not supported is refused by name (`query/unsupported.py`), and the
+text is cut into the pieces that the builder would have been given. Each piece is the user's own text, and knows where
+it stood.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import sqlglot
+from sqlglot.tokens import TokenType
+
+from watersmeet.errors import QueryError
+from watersmeet.query.cql_windows import Windows, find_windows, in_is_distinct_from
+from watersmeet.query.fragments import Fragment
+from watersmeet.query.sqltext import parser_errors, syntax_error, tokenize
+from watersmeet.query.unsupported import check_statement, joins_of, refuse_unsupported
+
+QUERY = "the query"
+_OPENING = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
+_CLOSING = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
+_CLAUSES = (TokenType.FROM, TokenType.WHERE, TokenType.GROUP_BY, TokenType.HAVING)
+
+
+@dataclass(frozen=True, slots=True)
+class FromItem:
+    """A stream of the FROM clause: what it reads, under which alias, within which window, and where that stands."""
+
+    source: str
+    alias: str | None
+    window: str | None
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Using:
+    """`JOIN right USING (column)`: the stream is the n-th of the FROM clause, those before it are to its left."""
+
+    column: Fragment
+    right: int
+
+
+@dataclass(frozen=True, slots=True)
+class SqlQuery:
+    """A query text, taken apart."""
+
+    text: str
+    streams: tuple[FromItem, ...]
+    using: tuple[Using, ...]
+    within: str | None
+    select: tuple[Fragment, ...]
+    where: tuple[Fragment, ...]
+    group_by: tuple[Fragment, ...]
+    having: tuple[Fragment, ...]
+
+    @property
+    def whole(self) -> Fragment:
+        return Fragment(self.text, self.text)
+
+
+def read_sql(text: str) -> SqlQuery:
+    """Take a query text apart; QueryErrors are drawn."""
+    whole = Fragment.of(text)
+    with whole.drawn():
+        tokens = _one_statement(text)
+        check_statement(tokens)
+        windows = find_windows(text, tokens)
+        plain = [token for token in tokens if not windows.covers(token)]
+        blanked = windows.blanked(text)
+        with parser_errors(blanked, QUERY):
+            tree = sqlglot.parse_one(blanked[: tokens[-1].end + 1], dialect="spark")
+        refuse_unsupported(tree, plain)
+        return _taken_apart(whole, tree, plain, windows)
+
+
+def _one_statement(text: str) -> list[Any]:
+    tokens = tokenize(text, QUERY)
+    if tokens and tokens[-1].token_type == TokenType.SEMICOLON:
+        tokens = tokens[:-1]
+    if not tokens:
+        raise syntax_error(QUERY, "it is empty", 0)
+    for token in tokens:
+        if token.token_type == TokenType.SEMICOLON:
+            raise QueryError(
+                "there is more than one statement",
+                hint="start a query of its own for each",
+                error_class="UNSUPPORTED_SYNTAX",
+                position=token.start,
+            )
+    return tokens
+
+
+def _taken_apart(whole: Fragment, tree: Any, tokens: Sequence[Any], windows: Windows) -> SqlQuery:
+    clauses = dict(_clauses(tokens))
+    tables = [tree.args.get("from_", tree.args.get("from")).this]
+    using = []
+    for join in joins_of(tree):
+        tables.append(join.this)
+        for column in join.args.get("using") or ():
+            place = Fragment(column.name, whole.text, column.meta["start"])
+            using.append(Using(place, len(tables) - 1))
+    streams = tuple(_from_item(table, windows) for table in tables)
+    if windows.within is not None and windows.by_stream:
+        raise QueryError(
+            "WITHIN and windows per stream exclude each other",
+            hint="WITHIN gives every stream the same window: use one or the other",
+            error_class="CONFLICTING_WINDOWS",
+            position=windows.within_position,
+        )
+    select = tuple(_listed(whole, clauses[TokenType.SELECT]))
+    if len(select) != len(tree.expressions):
+        raise syntax_error(QUERY, "the select list cannot be read", tokens[0].start)
+    where = [*_on_conditions(whole, clauses[TokenType.FROM]), *_piece(whole, clauses.get(TokenType.WHERE))]
+    return SqlQuery(
+        text=whole.text,
+        streams=streams,
+        using=tuple(using),
+        within=windows.within,
+        select=select,
+        where=tuple(where),
+        group_by=tuple(_listed(whole, clauses.get(TokenType.GROUP_BY, ()))),
+        having=tuple(_piece(whole, clauses.get(TokenType.HAVING))),
+    )
+
+
+def _from_item(table: Any, windows: Windows) -> FromItem:
+    start = table.this.meta["start"]
+    return FromItem(table.name, table.alias or None, windows.by_stream.get(start), start)
+
+
+def _clauses(tokens: Sequence[Any]) -> Iterator[tuple[Any, list[Any]]]:
+    """The clauses by the token that starts them, which is the first of each list."""
+    starts = [0]
+    for index, token, depth in _with_depth(tokens):
+        if depth == 0 and token.token_type in _CLAUSES and not in_is_distinct_from(tokens, index):
+            starts.append(index)
+    for first, last in pairwise([*starts, len(tokens)]):
+        yield tokens[first].token_type, list(tokens[first:last])
+
+
+def _with_depth(tokens: Sequence[Any]) -> Iterator[tuple[int, Any, int]]:
+    """Tokens with their index and the number of parentheses around them."""
+    depth = 0
+    for index, token in enumerate(tokens):
+        depth -= token.token_type in _CLOSING
+        yield index, token, depth
+        depth += token.token_type in _OPENING
+
+
+def _listed(whole: Fragment, clause: Sequence[Any]) -> Iterator[Fragment]:
+    """The items of a list, after the word that starts it."""
+    clause = clause[1:]
+    if clause and clause[0].token_type == TokenType.ALL:
+        clause = clause[1:]
+    commas = [
+        index for index, token, depth in _with_depth(clause) if depth == 0 and token.token_type == TokenType.COMMA
+    ]
+    for before, after in pairwise([-1, *commas, len(clause)]):
+        item = clause[before + 1 : after]
+        if not item:
+            if clause:
+                raise syntax_error(QUERY, "unexpected ','", clause[min(after, len(clause) - 1)].start)
+            return
+        yield _cut(whole, item)
+
+
+def _piece(whole: Fragment, clause: Sequence[Any] | None) -> Iterator[Fragment]:
+    if clause is not None:
+        yield _cut(whole, clause[1:])
+
+
+def _on_conditions(whole: Fragment, clause: Sequence[Any]) -> Iterator[Fragment]:
+    """The conditions after ON, each up to the next join."""
+    ends = (TokenType.ON, TokenType.USING, TokenType.JOIN, TokenType.INNER, TokenType.COMMA)
+    marks = [
+        (i, token.token_type) for i, token, depth in _with_depth(clause) if depth == 0 and token.token_type in ends
+    ]
+    for (index, kind), (end, _) in pairwise([*marks, (len(clause), None)]):
+        if kind == TokenType.ON:
+            yield _cut(whole, clause[index + 1 : end])
+
+
+def _cut(whole: Fragment, tokens: Sequence[Any]) -> Fragment:
+    return whole.part(tokens[0].start, tokens[-1].end + 1)

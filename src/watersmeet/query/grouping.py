@@ -1,0 +1,215 @@
+"""Aggregates as typed: from a select list, GROUP BY and HAVING to values of joined rows and Spark SQL over groups.
+
+What is typed over joined rows and what is computed over groups meet at two kinds of places: a call of an aggregate, and
+an expression that the rows are grouped by. Each becomes a column of the groups; no column of a stream may be left:
+
+    SELECT upper(a.city) AS city, sum(b.price) / count(*) AS mean ... GROUP BY upper(a.city)
+        keys         `_k0`  upper(`a_city`)
+        aggregates   `_a0`  sum of `b_price`        `_a1`  count
+        select       `_k0` AS city,  `_a0` / `_a1` AS mean
+
+As elsewhere, the text between those places is the user's own. An expression is found again by its words, columns by
+what they refer to; a run of words counts only if parentheses around it would change nothing (`a.x + 1` is no part of
+`a.x + 1 * 2`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from sqlglot import exp
+
+from watersmeet.errors import QueryError
+from watersmeet.query.aggregate_calls import AggregateCall, aggregate_call
+from watersmeet.query.aggregates import (
+    RESULT_TIME,
+    WINDOW,
+    Aggregate,
+    Aggregation,
+    ResultWindow,
+    Value,
+    aggregate_column,
+    key_column,
+)
+from watersmeet.query.analysis import Analyse
+from watersmeet.query.expressions import Column, quote
+from watersmeet.query.fragments import Fragment, at
+from watersmeet.query.group_keys import GroupKeys, group_keys
+from watersmeet.query.relations import SelectItem, Stream, internal_name
+from watersmeet.query.select_texts import SelectText, select_text
+from watersmeet.query.selection import check_internal_names, check_unique, missing_alias, name_of_field
+from watersmeet.query.sqltext import locate, on_one_line
+from watersmeet.query.values import value_of
+from watersmeet.query.wording import Entry, entries_of, is_part, parsed
+
+
+def aggregate_query(
+    streams: Sequence[Stream],
+    select: Sequence[Fragment],
+    group_by: Sequence[Fragment],
+    having: Sequence[Fragment],
+    *,
+    windowed: bool,
+    analyse: Analyse | None,
+) -> tuple[Aggregation, tuple[SelectItem, ...]]:
+    """The aggregation and the select list over its groups; QueryErrors are drawn."""
+    texts = [select_text(fragment) for fragment in select]
+    keys = group_keys(streams, group_by, texts, windowed=windowed, analyse=analyse)
+    groups = _Groups(streams, keys, analyse)
+    items: list[SelectItem] = []
+    for text in texts:
+        with text.fragment.drawn():
+            items.append(_item(groups, text))
+            check_unique(items)
+    aliases = {text.alias.lower(): item.sql or "" for text, item in zip(texts, items, strict=True) if text.alias}
+    conditions: list[str] = []
+    for fragment in having:
+        with fragment.drawn():
+            conditions.append(groups.sql(fragment.text, aliases).strip())
+            groups.check_condition(conditions[-1])
+            check_internal_names(groups.columns())
+    for text, item in zip(texts, items, strict=True):
+        with text.fragment.drawn():
+            groups.check(item.sql or "")
+            check_internal_names(groups.columns())
+    aggregation = Aggregation(
+        tuple(key.value for key in keys.keys), tuple(groups.aggregates.values()), keys.window, _all(conditions)
+    )
+    return aggregation, tuple(items)
+
+
+def _all(conditions: Sequence[str]) -> str | None:
+    if len(conditions) > 1:
+        return " AND ".join(f"({condition})" for condition in conditions)
+    return conditions[0] if conditions else None
+
+
+def _item(groups: _Groups, text: SelectText) -> SelectItem:
+    sql = groups.sql(text.expression, {})
+    name = text.alias or _default_name(groups.streams, text, groups.keys.window)
+    if name is None:
+        raise missing_alias(text.fragment.text)
+    return SelectItem(name, None, sql, ())
+
+
+def _default_name(streams: Sequence[Stream], text: SelectText, window: ResultWindow | None) -> str | None:
+    tree = parsed(text.expression)
+    match tree:
+        case exp.Column() | exp.Dot():
+            column = tree if isinstance(tree, exp.Column) else tree.find(exp.Column)
+            if window is not None and column.parts[0].name.lower() == WINDOW:
+                return "_".join(part.name.lower() for part in column.parts)
+            _, _, reference = locate(column, streams)
+            return name_of_field(tree, column, internal_name(reference.column), reference.fields)
+        case exp.Anonymous() if window is not None and tree.name.lower() == WINDOW:
+            return WINDOW
+    return None
+
+
+@dataclass(slots=True)
+class _Groups:
+    """The columns of the groups, as far as they are known: aggregates are added as they are met."""
+
+    streams: Sequence[Stream]
+    keys: GroupKeys
+    analyse: Analyse | None
+    aggregates: dict[tuple[object, ...], Aggregate] = field(default_factory=dict)
+
+    def sql(self, text: str, aliases: Mapping[str, str]) -> str:
+        """A text over joined rows as one over groups. An alias stands for its expression."""
+        apart = self.keys.apart | aliases.keys()
+        entries = entries_of(text, self.streams, apart)
+        for start, end, name in reversed(list(self._places(text, entries, aliases))):
+            text = text[:start] + name + text[end:]
+        return text
+
+    def _places(
+        self, text: str, entries: Sequence[Entry], aliases: Mapping[str, str]
+    ) -> Iterator[tuple[int, int, str]]:
+        i = 0
+        while i < len(entries):
+            entry = entries[i]
+            with at(entry.start):
+                call = aggregate_call(text, entries, i)
+            if call is not None:
+                yield entry.start, call.end, quote(self._aggregate(call))
+                i += call.length
+            elif (found := self._key_at(text, entries, i)) is not None:
+                name, length = found
+                yield entry.start, entries[i + length - 1].end, quote(name)
+                i += length
+            else:
+                if entry.apart is not None:
+                    yield entry.start, entry.end, self._apart(entry, aliases)
+                elif entry.column is not None:
+                    raise _neither(entry.column, entry.start)
+                i += 1
+
+    def _key_at(self, text: str, entries: Sequence[Entry], i: int) -> tuple[str, int] | None:
+        for name, words in self.keys.by_length:
+            run = entries[i : i + len(words)]
+            if tuple(entry.word for entry in run) != words:
+                continue
+            if len(words) == 1 or is_part(text, run[0].start, run[-1].end):
+                return name, len(words)
+        return None
+
+    def _apart(self, entry: Entry, aliases: Mapping[str, str]) -> str:
+        if entry.apart is not None and entry.apart in aliases:
+            return f"({aliases[entry.apart]})"
+        if entry.apart == WINDOW:
+            return quote(WINDOW)
+        raise QueryError(
+            f"{RESULT_TIME} stands only in window({RESULT_TIME}, ...), as typed in GROUP BY",
+            hint="select window.start or window.end, or the event time of a stream",
+            error_class="UNGROUPED_COLUMN",
+            position=entry.start,
+        )
+
+    def _aggregate(self, call: AggregateCall) -> str:
+        """The column of a call; equal calls share one."""
+        words = tuple(entry.word for entry in entries_of(call.argument, self.streams)) if call.argument else ()
+        if (call.function, words) not in self.aggregates:
+            with at(call.start):
+                argument = value_of(call.argument, self.streams, self.analyse) if call.argument else None
+                self.aggregates[call.function, words] = call.of(argument, self.streams)
+        return aggregate_column(list(self.aggregates).index((call.function, words)))
+
+    def columns(self) -> Iterator[Column]:
+        """Every column of a stream that keys and aggregates read."""
+        values = (*(key.value for key in self.keys.keys), *(a.argument for a in self.aggregates.values()))
+        for value in values:
+            if isinstance(value, Value):
+                yield from value.refs
+
+    def check(self, sql: str) -> pa.DataType | None:
+        """Let Spark look at an expression over groups; its type, or None if there is nobody to ask."""
+        if self.analyse is None:
+            return None
+        fields = [pa.field(key_column(i), key.value.type) for i, key in enumerate(self.keys.keys)]
+        fields += [pa.field(aggregate_column(i), a.type) for i, a in enumerate(self.aggregates.values())]
+        if self.keys.window is not None:
+            stream = next(stream for stream in self.streams if stream.event_time is not None)
+            time = stream.schema.field(stream.event_time).type
+            fields.append(pa.field(WINDOW, pa.struct([("start", time), ("end", time)])))
+        return self.analyse(sql, fields)
+
+    def check_condition(self, sql: str) -> None:
+        if self.check(sql) not in (None, pa.bool_(), pa.null()):
+            raise QueryError(
+                f"HAVING '{on_one_line(sql)}' is not a condition",
+                hint="compare it with something",
+                error_class="TYPE_MISMATCH",
+            )
+
+
+def _neither(column: Column, position: int) -> QueryError:
+    name = f"{column.stream}.{column.name}"
+    return QueryError(
+        f"column {name} is neither aggregated nor grouped",
+        hint=f"add it to GROUP BY, or say which of its values: min({name}), say",
+        error_class="UNGROUPED_COLUMN",
+        position=position,
+    )

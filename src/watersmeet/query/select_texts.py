@@ -1,0 +1,38 @@
+"""The items of a select list over groups, before anything in them is looked up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlglot import exp
+
+from watersmeet.errors import QueryError
+from watersmeet.query.fragments import Fragment
+from watersmeet.query.selection import cannot_select, without_alias
+from watersmeet.query.wording import parsed
+
+
+@dataclass(frozen=True, slots=True)
+class SelectText:
+    """What was typed, the expression in it, and its alias."""
+
+    fragment: Fragment
+    expression: str
+    alias: str | None
+
+
+def select_text(fragment: Fragment) -> SelectText:
+    fragment = fragment.stripped()
+    with fragment.drawn():
+        tree: Any = parsed(fragment.text)
+        inner = tree.this if isinstance(tree, exp.Alias) else tree
+        if isinstance(inner, exp.Star) or (isinstance(inner, exp.Column) and isinstance(inner.this, exp.Star)):
+            raise QueryError(
+                f"'{fragment.text}' cannot be selected from groups",
+                hint="name the columns of GROUP BY and the aggregates",
+                error_class="UNGROUPED_COLUMN",
+            )
+        if not isinstance(inner, exp.Condition | exp.Paren):
+            raise cannot_select(fragment.text)
+    return SelectText(fragment, without_alias(fragment.text, tree), tree.alias if inner is not tree else None)

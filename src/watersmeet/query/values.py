@@ -1,0 +1,72 @@
+"""Values of joined rows, as aggregates and groups read them: by the engine where it can, else by Spark.
+
+The engine computes an expression only if it gives the type that Spark would give. Where there is no Spark to ask, what
+the engine cannot compute is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+from sqlglot import exp
+
+from watersmeet.errors import QueryError
+from watersmeet.query.aggregates import Value
+from watersmeet.query.analysis import Analyse
+from watersmeet.query.coercion import type_of
+from watersmeet.query.expressions import Column, Expression
+from watersmeet.query.names import field_of_column, type_of_column
+from watersmeet.query.relations import Stream, internal_name
+from watersmeet.query.residual import to_expression
+from watersmeet.query.sqltext import SqlText, on_one_line, parse, read
+from watersmeet.query.types import collation_of, is_atomic, spark_name
+
+
+def value_of(text: str, streams: Sequence[Stream], analyse: Analyse | None) -> Value:
+    """The value that a text stands for; QueryError if nobody can compute it."""
+    sql = read(text, parse(text), streams)
+    refs = tuple(dict.fromkeys(reference.column for _, _, _, reference in sorted(sql.columns, key=lambda c: c[1])))
+    own = _by_engine(sql, streams)
+    if own is not None and (isinstance(own[0], Column) or analyse is None):
+        return Value(sql.with_names(internal_name), refs, own[1], own[0])
+    if analyse is None:
+        raise QueryError(
+            f"only Spark can evaluate '{on_one_line(text)}'",
+            hint="compute it as a column of the stream first, with withColumn",
+            error_class="UNSUPPORTED_EXPRESSION",
+        )
+    fields = [field_of_column(streams, ref).with_name(internal_name(ref)) for ref in refs]
+    type_ = analyse(sql.with_names(internal_name), fields)
+    expression = own[0] if own is not None and own[1] == type_ else None
+    return Value(sql.with_names(internal_name), refs, type_, expression)
+
+
+def _by_engine(sql: SqlText, streams: Sequence[Stream]) -> tuple[Expression, pa.DataType] | None:
+    try:
+        expression = to_expression(sql.tree, sql.reference, lambda column: type_of_column(streams, column))
+        return expression, type_of(expression, lambda column: type_of_column(streams, column))
+    except QueryError:
+        return None
+
+
+def check_comparable(value: Value, streams: Sequence[Stream], use: str) -> None:
+    """Raise QueryError unless the engine can tell equal values from others."""
+    for column in value.refs:
+        if (collation := collation_of(field_of_column(streams, column))) is not None:
+            raise QueryError(
+                f"column {column.stream}.{column.name} has collation {collation}, which {use} cannot use",
+                hint="use a column with COLLATE UTF8_BINARY, made with withColumn",
+                error_class="UNSUPPORTED_KEY_TYPE",
+            )
+    if not is_atomic(value.type):
+        raise QueryError(
+            f"{use} cannot use {spark_name(value.type)}",
+            hint="use its parts, one by one",
+            error_class="UNSUPPORTED_KEY_TYPE",
+        )
+
+
+def is_constant(text: str) -> bool:
+    """Whether a text is a literal other than NULL."""
+    return isinstance(parse(text), exp.Literal | exp.Boolean)
