@@ -245,7 +245,7 @@ MUTANTS = [
     # trees: keys and predicates of a node
     Mutant(
         "a class that is no key is not compared",
-        "engine.mjoin:_Hop._filtered",
+        "engine.mjoin:_Hop.filtered",
         'partials = self._kept(partials, key_values_equal(*sides), f"key {equality.key_class}")',
         "pass",
     ),
@@ -333,7 +333,7 @@ MUTANTS = [
     # predicates and results
     Mutant(
         "residuals are not applied",
-        "engine.mjoin:_Hop._filtered",
+        "engine.mjoin:_Hop.filtered",
         "if newest in residual.inputs and residual.inputs <= bound:",
         "if False:",
     ),

@@ -17,7 +17,7 @@ from sqlglot.tokens import TokenType
 from watersmeet.errors import QueryError
 from watersmeet.query.expressions import Column
 from watersmeet.query.names import find_stream
-from watersmeet.query.relations import SelectItem, Stream, internal_name
+from watersmeet.query.relations import SelectItem, SparkPredicate, Stream, internal_name
 from watersmeet.query.sqltext import SqlText, parse, read
 
 
@@ -25,7 +25,7 @@ def select_items(streams: Sequence[Stream], texts: Sequence[str]) -> tuple[Selec
     """The result columns, in order; nothing selected means everything, in the order of `streams`."""
     items = tuple(item for text in texts or ("*",) for item in _items(streams, text))
     _check_unique(items)
-    _check_internal_names(items)
+    check_internal_names(items)
     return items
 
 
@@ -96,7 +96,8 @@ def _example(item: SelectItem) -> str:
     return f"{item.column.stream}.{item.column.name}" if item.column else "expression"
 
 
-def _check_internal_names(items: Sequence[SelectItem]) -> None:
+def check_internal_names(items: Sequence[SelectItem | SparkPredicate]) -> None:
+    """Columns that Spark reads of joined rows must have different names there."""
     known: dict[str, Column] = {}
     for column in (column for item in items for column in item.refs):
         other = known.setdefault(internal_name(column).lower(), column)

@@ -7,17 +7,20 @@ as a bare backticked name. So Spark evaluates what was typed, not what another S
         equalities   a.x = b.x
         filters      a: lower(`city`) = 'oslo'        left to Spark, at the source
         residuals    a.p < b.p                        evaluated by the engine
+
+Which conjunct finds which place is for `place` to say; `query/placing.py` knows all places.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import sqlglot
 from sqlglot import exp
+from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.tokens import TokenType
 
@@ -26,7 +29,8 @@ from watersmeet.query.coercion import check_predicate
 from watersmeet.query.expressions import Column, Expression, quote
 from watersmeet.query.functions import refuse_unfit_functions
 from watersmeet.query.names import Reference, resolve, type_of_column
-from watersmeet.query.relations import Equality, Filter, Stream
+from watersmeet.query.registered import with_own_calls
+from watersmeet.query.relations import Equality, Filter, SparkPredicate, Stream
 from watersmeet.query.residual import to_expression
 
 _QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`", re.DOTALL)
@@ -40,6 +44,10 @@ class Condition:
     equalities: tuple[Equality, ...]
     filters: tuple[Filter, ...]
     residuals: tuple[Expression, ...]
+    spark: tuple[SparkPredicate, ...] = ()
+
+
+Placed: TypeAlias = Equality | Filter | SparkPredicate | Expression
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,48 +73,71 @@ class SqlText:
         return text
 
 
-def parse_condition(text: str, streams: Sequence[Stream]) -> Condition:
-    """Split a condition on AND and sort the conjuncts; QueryError names the one that cannot be used."""
-    parse(text, into=exp.Condition)
-    equalities: list[Equality] = []
-    filters: list[Filter] = []
-    residuals: list[Expression] = []
+def parse_condition(
+    text: str,
+    streams: Sequence[Stream],
+    place: Callable[[SqlText], Iterable[Placed]] | None = None,
+    own: Collection[str] = (),
+) -> Condition:
+    """Split a condition on AND and sort the conjuncts; QueryError names the one that cannot be used.
+
+    `own` are the names of registered predicates. Without a `place`, nothing is left to Spark between streams.
+    """
+    parse(text, into=exp.Condition, own=own)
+    placed: list[Placed] = []
     for conjunct in split_conjuncts(text):
-        sql = read(conjunct, parse(conjunct, into=exp.Condition), streams)
-        equality = _plain_equality(sql)
-        match sql.streams:
-            case []:
-                raise QueryError(
-                    f"condition '{conjunct}' refers to no stream",
-                    hint="leave it out, or name a column as stream.column",
-                    error_class="CONSTANT_CONDITION",
-                )
-            case [stream]:
-                filters.append(Filter(stream, sql.with_names(lambda column: column.name)))
-            case _ if equality is None:
-                residuals.append(_residual(sql, streams))
-        if equality is not None:
-            equalities.append(equality)
-    return Condition(tuple(equalities), tuple(filters), tuple(residuals))
+        sql = read(conjunct, parse(conjunct, into=exp.Condition, own=own), streams)
+        if not sql.streams:
+            raise QueryError(
+                f"condition '{conjunct}' refers to no stream",
+                hint="leave it out, or name a column as stream.column",
+                error_class="CONSTANT_CONDITION",
+            )
+        placed += place_plainly(sql, streams) if place is None else place(sql)
+    return Condition(
+        equalities=tuple(item for item in placed if isinstance(item, Equality)),
+        filters=tuple(item for item in placed if isinstance(item, Filter)),
+        residuals=tuple(item for item in placed if not isinstance(item, Equality | Filter | SparkPredicate)),
+        spark=tuple(item for item in placed if isinstance(item, SparkPredicate)),
+    )
 
 
-def parse(text: str, *, into: Any = None) -> Any:
+def place_plainly(sql: SqlText, streams: Sequence[Stream]) -> list[Placed]:
+    """A conjunct over one stream is a filter, a plain equality part of a key, all else the engine's to evaluate."""
+    equality = plain_equality(sql)
+    placed: list[Placed] = [] if equality is None else [equality]
+    if len(sql.streams) == 1:
+        placed.append(Filter(sql.streams[0], sql.with_names(lambda column: column.name)))
+    elif equality is None:
+        placed.append(_residual(sql, streams))
+    return placed
+
+
+def parse(text: str, *, into: Any = None, own: Collection[str] = ()) -> Any:
     """sqlglot's tree for one expression; QueryError with a caret under the mistake."""
     try:
-        tokens = sqlglot.tokenize(text, dialect="spark")
+        tokens = with_own_calls(sqlglot.tokenize(text, dialect="spark"), own)
         if not tokens:
             raise _syntax_error(text, "it is empty", 0)
         for token in tokens:
             if token.token_type == TokenType.SEMICOLON:
                 raise _syntax_error(text, "unexpected ';'", token.start)
         refuse_unfit_functions(tokens)
-        tree = sqlglot.parse_one(text, dialect="spark", **({} if into is None else {"into": into}))
+        tree = _tree(text, tokens, into)
     except ParseError as error:
         raise _from_parser(text, error) from None
     except SqlglotError:
         raise _syntax_error(text, "a quote is not closed", _open_quote(text)) from None
     _refuse_unfit_nodes(text, tree)
     return tree
+
+
+def _tree(text: str, tokens: list[Any], into: Any) -> Any:
+    parser = Dialect.get_or_raise("spark").parser()
+    trees = parser.parse(tokens, text) if into is None else parser.parse_into(into, tokens, text)
+    if not trees or trees[0] is None:
+        raise ParseError(f"no expression in '{text}'")
+    return trees[0]
 
 
 def read(text: str, tree: Any, streams: Sequence[Stream]) -> SqlText:
@@ -156,7 +187,7 @@ def _split(tokens: Sequence[Any]) -> list[Sequence[Any]]:
     return [conjunct for part in (*parts, tokens[start:]) for conjunct in _split(part)]
 
 
-def _plain_equality(sql: SqlText) -> Equality | None:
+def plain_equality(sql: SqlText) -> Equality | None:
     tree = sql.tree
     if not (isinstance(tree, exp.EQ) and all(isinstance(side, exp.Column) for side in (tree.left, tree.right))):
         return None

@@ -69,6 +69,8 @@ class InProcessQuery:
     ) -> None:
         if any(item.column is None for item in query.select) or query.filters:
             raise QueryError("filters and expressions in the select list are evaluated by Spark")
+        if query.spark_residuals or any(stream.derived for stream in query.streams):
+            raise QueryError("derived columns and predicates on the results are evaluated by Spark")
         self.query = query
         self.plan = plan_join(query, tuple(trees) or (default_tree(query),), partitions)
         self.folder, self.memory, self.budget = folder, memory, memory_budget_bytes

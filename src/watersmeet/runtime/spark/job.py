@@ -124,6 +124,8 @@ class EpochJob:
     def results(self) -> DataFrame:
         """The results under the names, and with the expressions, of the select list."""
         unpacked = self._packed.select("results").mapInArrow(_unpack, joined_schema(self.plan))
+        for predicate in self.query.spark_residuals:
+            unpacked = unpacked.filter(predicate.sql)
         return unpacked.selectExpr(*(_select_text(item) for item in self.query.select))
 
     def close(self) -> None:
