@@ -245,7 +245,7 @@ MUTANTS = [
     # trees: keys and predicates of a node
     Mutant(
         "a class that is no key is not compared",
-        "engine.mjoin:_Hop._filtered",
+        "engine.mjoin:_Hop.filtered",
         'partials = self._kept(partials, key_values_equal(*sides), f"key {equality.key_class}")',
         "pass",
     ),
@@ -333,9 +333,33 @@ MUTANTS = [
     # predicates and results
     Mutant(
         "residuals are not applied",
-        "engine.mjoin:_Hop._filtered",
+        "engine.mjoin:_Hop.filtered",
         "if newest in residual.inputs and residual.inputs <= bound:",
         "if False:",
+    ),
+    Mutant(
+        "predicates over one stream miss the row that probes",
+        "engine.mjoin:probe",
+        "hop.filtered(hop.start(part + int(delta.starts[0]), ranks[part]), origin)",
+        "hop.start(part + int(delta.starts[0]), ranks[part])",
+    ),
+    Mutant(
+        "predicates over one stream have no node",
+        "plan.nodes:_residuals",
+        "streams <= inside for inside in joined",
+        "streams <= inside for inside in inputs",
+    ),
+    Mutant(
+        "a registered predicate that knows nothing says yes",
+        "engine.calls:_from_rows",
+        "None if value is None else bool(value)",
+        "value is None or bool(value)",
+    ),
+    Mutant(
+        "a registered predicate is called for decided rows only",
+        "engine.expressions:_where_open",
+        "undecided = pc.fill_null(pc.not_equal(known, decisive), True)",
+        "undecided = pc.fill_null(pc.equal(known, decisive), True)",
     ),
     Mutant("unknown is true", "engine.expressions:evaluate", "fill_null(False)", "fill_null(True)"),
     Mutant("results mix up rows", "engine.mjoin:Bound.narrowed", "self.index[rows]", "np.sort(self.index[rows])"),

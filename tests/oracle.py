@@ -15,10 +15,12 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from tests.predicates import BY_ROW
 from watersmeet.query.expressions import (
     Abs,
     And,
     Arithmetic,
+    Call,
     Column,
     Compare,
     Expression,
@@ -204,6 +206,8 @@ def value_of(expr: Expression, rows: Mapping[str, Row]) -> Any:
         case Arithmetic(op, left, right):
             a, b = value(left), value(right)
             return None if a is None or b is None else _compute(op, a, b)
+        case Call(name, operands):
+            return BY_ROW[name](*map(value, operands))
 
 
 def _and(a: bool | None, b: bool | None) -> bool | None:

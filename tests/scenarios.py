@@ -4,7 +4,7 @@
 that fails is printed as such a file. Event times in a file count in its `unit` from 1970 (microseconds if none).
 
     streams    {name: {columns: {name: Spark type}, eventTime, delay}}
-    where, within, windows, select    as in StreamJoin
+    where, within, windows, select    as in StreamJoin; the predicates of tests/predicates.py are registered
     batches    [{stream: [row, ...]}, ...]; a row is a list in the order of the columns
     trees      the shapes of the join, as in option plan, for the slots in turn (the default tree if none)
     setting    how the engine starts: slots, partitions, memory, budget, hash, chunk_rows, merge_rows
@@ -30,6 +30,7 @@ import numpy as np
 import pyarrow as pa
 
 from tests.oracle import Answer, canonical, nested_loop_join
+from tests.predicates import FUNCTIONS
 from watersmeet.engine.compaction import Merging
 from watersmeet.engine.inbox import chunks
 from watersmeet.plan.tree import parse_tree
@@ -103,7 +104,14 @@ class Scenario:
 
     @cached_property
     def query(self) -> JoinQuery:
-        return build_query(self.streams, where=self.where, within=self.within, windows=self.windows, select=self.select)
+        return build_query(
+            self.streams,
+            where=self.where,
+            within=self.within,
+            windows=self.windows,
+            select=self.select,
+            functions=FUNCTIONS,
+        )
 
     @cached_property
     def answer(self) -> Answer:

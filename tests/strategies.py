@@ -293,10 +293,16 @@ def _residuals(draw: st.DrawFn, streams: tuple[Stream, ...]) -> list[str]:
             f"({left} {op} {right} AND {right} IS NOT NULL OR {x.name}.ts IS NOT NULL AND {left} IN (0, 1, {right}))",
             f"{x.name}.ts {op} {y.name}.ts",
             f"{x.name}.ts - {y.name}.ts {op} INTERVAL 2 MICROSECONDS",
+            f"near({left}, {right})",
+            f"NOT near({left} + 1, {right})",
+            f"({left} {op} {right} OR alike({left}, {right}))",
+            f"alike({left}, {right})",
+            f"small({left})",
+            f"NOT small({left} * 2)",
         ]
         if len(streams) > 2:
             z = draw(st.sampled_from([s for s in streams if s not in (x, y)]))
-            forms.append(f"{left} - {right} {op} {z.name}.p")
+            forms += [f"{left} - {right} {op} {z.name}.p", f"spread({left}, {right}, {z.name}.p)"]
         if "s" in x.schema.names and "s" in y.schema.names and x.schema.field("s").type == y.schema.field("s").type:
             forms.append(f"{x.name}.s {op} {y.name}.s")
         predicates.append(draw(st.sampled_from(forms)))

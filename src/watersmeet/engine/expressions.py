@@ -5,7 +5,7 @@ number, -0.0 equals 0.0, strings compare by their UTF-8 bytes, integer overflow 
 Spark's ANSI mode).
 
 The right side of AND and OR is evaluated only where the left side leaves the answer open if it could fail, so that
-`b.n <> 0 AND a.n / b.n > 2` is as safe as in Spark.
+`b.n <> 0 AND a.n / b.n > 2` is as safe as in Spark. Registered predicates count as what could fail.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from watersmeet.engine.calls import call
 from watersmeet.errors import WatersmeetError
 from watersmeet.query.coercion import DAY_US, arithmetic_type, comparison_type, in_words, list_type
 from watersmeet.query.expressions import (
     Abs,
     And,
     Arithmetic,
+    Call,
     Column,
     Compare,
     Expression,
@@ -90,6 +92,11 @@ def _value(expr: Expression, column: Columns) -> Value:
             return _or_overflow(expr, lambda: _on_numbers(pc.negate_checked, _value(operand, column)))
         case Abs(operand):
             return _or_overflow(expr, lambda: _on_numbers(pc.abs_checked, _value(operand, column)))
+        case Call(_, operands, function):
+            read = columns_of(expr)
+            rows = len(column(read[0])) if read else 1
+            answer = call(function, [_value(operand, column) for operand in operands], rows)
+            return answer if read else answer[0]
 
 
 def _as_condition(value: Value) -> Value:
@@ -101,7 +108,7 @@ def _where_open(known: Value, decisive: bool, expr: Expression, column: Columns)
     undecided = pc.fill_null(pc.not_equal(known, decisive), True)
     if isinstance(undecided, pa.Scalar):
         return _as_condition(_value(expr, column)) if undecided.as_py() else pa.scalar(None, pa.bool_())
-    if not any(isinstance(node, Arithmetic | Negate | Abs) for node in walk(expr)):
+    if not any(isinstance(node, Arithmetic | Negate | Abs | Call) for node in walk(expr)):
         return _as_condition(_value(expr, column))
     if not pc.any(undecided).as_py():
         return pa.scalar(None, pa.bool_())

@@ -157,7 +157,7 @@ def probe(
     rows = np.flatnonzero(alive[ranks])
     for start in range(0, len(rows), rows_max):
         part = rows[start : start + rows_max]
-        yield from hop.follow(hop.start(part + int(delta.starts[0]), ranks[part]), order)
+        yield from hop.follow(hop.filtered(hop.start(part + int(delta.starts[0]), ranks[part]), origin), order)
 
 
 def _width(runs: Sequence[Run]) -> int:
@@ -214,7 +214,7 @@ class _Hop:
                 for (run, _), ranges, first, last in zip(self.targets[target], found, edges, edges[1:], strict=False)
                 if first < high and last > low
             ]
-            yield from self.follow(self._filtered(self._bind(partials, target, pieces), target), rest)
+            yield from self.follow(self.filtered(self._bind(partials, target, pieces), target), rest)
 
     def _search(self, partials: Partials, target: int, run: Run, needles: Ints, positions: Ints) -> Ranges:
         """The rows of a run that some partials meet, given the positions of their keys in it."""
@@ -254,8 +254,8 @@ class _Hop:
         keep = take(run.payload.column(ends), rows).to_numpy() > partials.latest[needles]
         return (run, needles, rows) if keep.all() else (run, needles[keep], rows[keep])
 
-    def _filtered(self, partials: Partials, newest: int) -> Partials:
-        """Apply the predicates whose last input has just been bound."""
+    def filtered(self, partials: Partials, newest: int) -> Partials:
+        """Apply the predicates whose last input has just been bound; when it is the first, those over it alone."""
         bound = partials.bound.keys()
         for equality in self.node.equalities:
             if newest in (equality.left, equality.right) and {equality.left, equality.right} <= bound:

@@ -24,6 +24,11 @@ def explain_text(query: JoinQuery, plan: JoinPlan, slots: int, epoch: EpochProgr
         lines.append(f"key {number:<6}{class_text(query, key_class)}  ({spark_name(key_class.type)})")
     for residual in query.residuals:
         lines.append(f"residual  {to_text(residual)}")
+    for predicate in query.spark_residuals:
+        lines.append(f"residual  {predicate.sql}  (by Spark, on the results)")
+    for stream in query.streams:
+        for derived in stream.derived:
+            lines.append(f"derived   {stream.name}.{derived.name}: {derived.sql}  (by Spark, at the source)")
     for item in query.filters:
         lines.append(f"filter    {item.stream}: {item.sql}  (by Spark, at the source)")
     if plan.aggregate is not None:

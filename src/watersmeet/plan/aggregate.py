@@ -157,7 +157,7 @@ def plan_aggregate(
         window=aggregation.window,
         time_type=time_type,
         mode=mode,
-        by_engine=all(value.expression is not None for value in aggregation.values),
+        by_engine=not query.spark_residuals and all(value.expression is not None for value in aggregation.values),
         layout=StoreLayout(tree, GROUPS_LABEL, span, (), payload, None),
     )
 

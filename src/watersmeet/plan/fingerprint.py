@@ -38,6 +38,10 @@ def fingerprint(query: JoinQuery, plan: JoinPlan) -> dict[str, str]:
     marks["hash"] = HASH_NAME
     if any(layout.trail for stage in plan.stages for layout in stage.inputs):
         marks["trail"] = "groups under earlier keys"
+    if derived := [f"{s.name}.{d.name}: {d.sql}" for s in query.streams for d in s.derived]:
+        marks["derived columns"] = "; ".join(derived)
+    if query.spark_residuals:
+        marks["predicates on the results"] = "; ".join(sorted(p.sql for p in query.spark_residuals))
     if hops := [hops_text(stage) for stage in plan.stages if stage.hops]:
         marks["hops"] = "; ".join(hops)
     if plan.aggregate is not None:

@@ -80,12 +80,13 @@ class StoreLayout:
 
 def fields_above(query: JoinQuery, tree: Tree) -> list[Field]:
     """What is read of a tree's rows outside of it: selected columns, columns of residual predicates that it does not
-    bind, and values of key classes that reach out of it. For the whole join: the selected columns."""
+    bind (a stream binds none, not even those over it alone), and values of key classes that reach out of it. For the
+    whole join: the selected columns."""
     inside = streams_of(tree)
     ordinal = {stream.name: i for i, stream in enumerate(query.streams)}
     columns = list(query.read_columns)
     for residual in query.residuals:
-        if not {ordinal[column.stream] for column in columns_of(residual)} <= inside:
+        if isinstance(tree, Leaf) or not {ordinal[column.stream] for column in columns_of(residual)} <= inside:
             columns += columns_of(residual)
     fields: list[Field] = [column for column in columns if ordinal[column.stream] in inside]
     for i, key_class in enumerate(query.classes):

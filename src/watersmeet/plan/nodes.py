@@ -86,13 +86,15 @@ def label_of(query: JoinQuery, tree: Tree) -> str:
 
 
 def _residuals(query: JoinQuery, node: Join) -> tuple[Residual, ...]:
-    """The residual predicates that this node is the first to bind."""
+    """The residual predicates that this node is the first to bind: those over several inputs, and those over one
+    stream where that stream is an input itself."""
     ordinal = {stream.name: i for i, stream in enumerate(query.streams)}
     inputs = [streams_of(child) for child in node.inputs]
+    joined = [streams_of(child) for child in node.inputs if isinstance(child, Join)]
     found = []
     for number, predicate in enumerate(query.residuals):
         streams = {ordinal[column.stream] for column in columns_of(predicate)}
-        if streams <= streams_of(node) and not any(streams <= inside for inside in inputs):
+        if streams <= streams_of(node) and not any(streams <= inside for inside in joined):
             found.append(
                 Residual(number, predicate, frozenset(i for i, inside in enumerate(inputs) if streams & inside))
             )

@@ -28,6 +28,7 @@ from watersmeet.query.expressions import (
     Abs,
     And,
     Arithmetic,
+    Call,
     Column,
     Compare,
     Expression,
@@ -153,6 +154,10 @@ def type_of(expr: Expression, column_type: ColumnType) -> pa.DataType:
             return pa.bool_()
         case IsNull(operand, _):
             type_of(operand, column_type)
+            return pa.bool_()
+        case Call(_, operands):
+            for operand in operands:
+                type_of(operand, column_type)
             return pa.bool_()
 
 

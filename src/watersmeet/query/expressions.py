@@ -10,11 +10,13 @@ makes them, `watersmeet.query.coercion` checks them, `watersmeet.engine.expressi
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 from typing import Literal as OneOf
 
 import pyarrow as pa
+
+from watersmeet.query.registered import RegisteredFunction
 
 CompareOp: TypeAlias = OneOf["=", "<>", "<", "<=", ">", ">=", "<=>"]
 ArithmeticOp: TypeAlias = OneOf["+", "-", "*", "/", "%"]
@@ -89,7 +91,16 @@ class InList:
     options: tuple[Expression, ...]
 
 
-Expression: TypeAlias = Column | Literal | Compare | Arithmetic | Negate | Abs | And | Or | Not | IsNull | InList
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A registered predicate. Calls of one name with equal operands are equal, whatever the function does."""
+
+    name: str
+    operands: tuple[Expression, ...]
+    function: RegisteredFunction = field(compare=False, repr=False)
+
+
+Expression: TypeAlias = Column | Literal | Compare | Arithmetic | Negate | Abs | And | Or | Not | IsNull | InList | Call
 
 
 def between(operand: Expression, low: Expression, high: Expression) -> Expression:
@@ -106,6 +117,8 @@ def children(expr: Expression) -> tuple[Expression, ...]:
             return (operand,)
         case InList(operand, options):
             return (operand, *options)
+        case Call(_, operands):
+            return operands
 
 
 def walk(expr: Expression) -> Iterator[Expression]:
@@ -144,6 +157,8 @@ def to_text(expr: Expression) -> str:
             return f"({to_text(operand)} IS {'NOT ' if negated else ''}NULL)"
         case InList(operand, options):
             return f"({to_text(operand)} IN ({', '.join(to_text(option) for option in options)}))"
+        case Call(name, operands):
+            return f"{name}({', '.join(to_text(operand) for operand in operands)})"
 
 
 def quote(name: str) -> str:

@@ -17,11 +17,11 @@ from watersmeet.errors import QueryError
 from watersmeet.query.fragments import at
 
 
-def _words(text: str) -> frozenset[str]:
+def words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-AGGREGATES = _words(
+AGGREGATES = words(
     """
     any any_value approx_count_distinct approx_percentile approx_top_k approx_top_k_accumulate
     approx_top_k_combine array_agg avg bit_and bit_or bit_xor bitmap_and_agg bitmap_construct_agg
@@ -37,17 +37,17 @@ AGGREGATES = _words(
     """
 )
 SUPPORTED_AGGREGATES = frozenset({"count", "sum", "min", "max", "avg", "mean"})
-WINDOW_FUNCTIONS = _words(
+WINDOW_FUNCTIONS = words(
     """
     counter_diff cume_dist dense_rank lag lead nth_value ntile percent_rank rank row_number
     """
 )
-GENERATORS = _words(
+GENERATORS = words(
     """
     explode explode_outer inline inline_outer posexplode posexplode_outer stack
     """
 )
-NOT_DETERMINISTIC = _words(
+NOT_DETERMINISTIC = words(
     """
     rand random randn randstr uniform uuid shuffle monotonically_increasing_id spark_partition_id
     input_file_name input_file_block_start input_file_block_length now current_timestamp current_date
@@ -56,7 +56,7 @@ NOT_DETERMINISTIC = _words(
     """
 )
 # Spark takes these without parentheses too.
-_BARE = _words(
+_BARE = words(
     """
     current_timestamp current_date current_time localtimestamp current_user session_user
     """

@@ -26,7 +26,7 @@ import pyarrow as pa
 from watersmeet.errors import QueryError
 from watersmeet.query.expressions import Column, Compare, Expression, columns_of, quote
 from watersmeet.query.names import field_of_column, type_of_column
-from watersmeet.query.relations import Equality, Filter, KeyClass, Stream
+from watersmeet.query.relations import Equality, Filter, KeyClass, SparkPredicate, Stream
 from watersmeet.query.types import collation_of, common_key_type, is_atomic, is_floating, spark_name
 
 T = TypeVar("T")
@@ -42,11 +42,15 @@ class JoinKeys:
 
 
 def join_keys(
-    streams: Sequence[Stream], equalities: Sequence[Equality], residuals: Sequence[Expression] = ()
+    streams: Sequence[Stream],
+    equalities: Sequence[Equality],
+    residuals: Sequence[Expression] = (),
+    spark_residuals: Sequence[SparkPredicate] = (),
 ) -> JoinKeys:
     """The key classes of a join over `streams` (columns are given in their order); QueryError if it joins nothing."""
     usable = [equality for equality in equalities if _is_usable(streams, equality)]
-    _check_connected(streams, usable, residuals)
+    read_together = [*(columns_of(residual) for residual in residuals), *(p.refs for p in spark_residuals)]
+    _check_connected(streams, usable, read_together)
     classes: list[KeyClass] = []
     filters: list[Filter] = []
     types: dict[Column, pa.DataType] = {}
@@ -113,11 +117,11 @@ def _no_common_type(streams: Sequence[Stream], members: Sequence[Column]) -> Que
 
 
 def _check_connected(
-    streams: Sequence[Stream], equalities: Sequence[Equality], residuals: Sequence[Expression]
+    streams: Sequence[Stream], equalities: Sequence[Equality], read_together: Sequence[Sequence[Column]]
 ) -> None:
     links = [(equality.left.stream, equality.right.stream) for equality in equalities]
-    for residual in residuals:
-        links += pairwise(column.stream for column in columns_of(residual))
+    for columns in read_together:
+        links += pairwise(column.stream for column in columns)
     if all(left == right for left, right in links):
         raise QueryError(
             "the join has no predicate between streams",

@@ -14,14 +14,24 @@ from typing import TypeAlias
 from watersmeet.errors import QueryError
 from watersmeet.query.aggregates import Aggregation
 from watersmeet.query.analysis import Analyse
-from watersmeet.query.expressions import Expression, columns_of
+from watersmeet.query.expressions import Column, Expression, columns_of
 from watersmeet.query.fragments import Fragment
 from watersmeet.query.functions import calls_aggregate
 from watersmeet.query.grouping import aggregate_query
 from watersmeet.query.joingraph import join_keys
 from watersmeet.query.names import field_of_column
-from watersmeet.query.relations import ColumnRef, Filter, KeyClass, SelectItem, Stream, internal_name
-from watersmeet.query.selection import select_items
+from watersmeet.query.placing import Placement
+from watersmeet.query.registered import RegisteredFunction
+from watersmeet.query.relations import (
+    ColumnRef,
+    Filter,
+    KeyClass,
+    SelectItem,
+    SparkPredicate,
+    Stream,
+    internal_name,
+)
+from watersmeet.query.selection import check_internal_names, select_items
 from watersmeet.query.sqltext import Condition, on_one_line, parse_condition, parser_errors
 from watersmeet.query.types import collation_of
 from watersmeet.query.windows import check_event_times, event_time_of, windows_of
@@ -32,6 +42,7 @@ __all__ = [
     "JoinQuery",
     "KeyClass",
     "SelectItem",
+    "SparkPredicate",
     "Stream",
     "build_query",
     "internal_name",
@@ -57,13 +68,14 @@ class JoinQuery:
     windows_us: tuple[int | None, ...]
     select: tuple[SelectItem, ...]
     aggregation: Aggregation | None = None
+    spark_residuals: tuple[SparkPredicate, ...] = ()
+    """Predicates between streams that Spark applies to the joined rows, before the select list or any aggregation."""
 
     @property
     def read_columns(self) -> tuple[ColumnRef, ...]:
         """The columns of joined rows that anything after the join reads, each once."""
-        if self.aggregation is not None:
-            return tuple(dict.fromkeys(ref for value in self.aggregation.values for ref in value.refs))
-        return tuple(dict.fromkeys(ref for item in self.select for ref in item.refs))
+        readers = self.select if self.aggregation is None else self.aggregation.values
+        return tuple(dict.fromkeys(ref for reader in (*readers, *self.spark_residuals) for ref in reader.refs))
 
     @property
     def windowed(self) -> bool:
@@ -81,20 +93,25 @@ def build_query(
     agg: Texts = (),
     having: Texts = (),
     analyse: Analyse | None = None,
+    functions: Mapping[str, RegisteredFunction] | None = None,
 ) -> JoinQuery:
     """Check and resolve a query. `where` texts are joined by AND, and so are `having` texts; an empty `select` selects
     all columns of all streams, in the order given, or with `agg` the columns of `group_by` and those. `analyse` tells
-    the types of expressions that are left to Spark. Raises QueryError (OptionError for a duration that cannot be read).
+    the types of expressions that are left to Spark; `functions` are the registered predicates, by name in lower case.
+    Raises QueryError (OptionError for a duration that cannot be read).
     """
     _check_streams(streams)
     ordered = tuple(sorted((_with_declared_event_time(stream) for stream in streams), key=lambda stream: stream.name))
     windows_us = windows_of(ordered, within, windows)
     if any(window is not None for window in windows_us):
         check_event_times(ordered)
-    conditions = [_condition(Fragment.of(text), ordered) for text in where]
+    placement = Placement(ordered, analyse, functions or {})
+    conditions = [_condition(Fragment.of(text), ordered, placement, functions or {}) for text in where]
     equalities = [equality for condition in conditions for equality in condition.equalities]
     given = [item for condition in conditions for item in condition.residuals]
-    keys = join_keys(ordered, equalities, given)
+    left_to_spark = tuple(dict.fromkeys(item for condition in conditions for item in condition.spark))
+    with placement.in_the_users_words():
+        keys = join_keys(placement.streams, equalities, given, left_to_spark)
     filters = (*(item for condition in conditions for item in condition.filters), *keys.filters)
     residuals = (*given, *keys.residuals)
     output = [Fragment.of(text) for text in _select_list(select, group_by, agg, having)]
@@ -111,21 +128,31 @@ def build_query(
         )
     else:
         items = select_items(streams, output)
+    _refuse_collations(placement.streams, [column for residual in keys.residuals for column in columns_of(residual)])
+    selected = [column for item in items for column in item.refs]
+    check_internal_names([*selected, *(column for predicate in left_to_spark for column in predicate.refs)])
     return JoinQuery(
-        streams=ordered,
+        streams=placement.streams,
         classes=keys.classes,
         filters=tuple(dict.fromkeys(filters)),
         residuals=tuple(dict.fromkeys(residuals)),
         windows_us=windows_us,
         select=items,
         aggregation=aggregation,
+        spark_residuals=left_to_spark,
     )
 
 
-def _condition(fragment: Fragment, streams: Sequence[Stream]) -> Condition:
+def _condition(
+    fragment: Fragment,
+    streams: Sequence[Stream],
+    placement: Placement,
+    functions: Mapping[str, RegisteredFunction],
+) -> Condition:
     with fragment.drawn():
-        condition = parse_condition(fragment.text, streams)
-        _refuse_collations(streams, condition.residuals)
+        condition = parse_condition(fragment.text, streams, placement.place, functions)
+        read = [*map(columns_of, condition.residuals), *(predicate.refs for predicate in condition.spark)]
+        _refuse_collations(placement.streams, [column for columns in read for column in columns])
     return condition
 
 
@@ -199,8 +226,8 @@ def _check_stream(stream: Stream) -> None:
             )
 
 
-def _refuse_collations(streams: Sequence[Stream], residuals: Sequence[Expression]) -> None:
-    for column in (column for residual in residuals for column in columns_of(residual)):
+def _refuse_collations(streams: Sequence[Stream], columns: Sequence[Column]) -> None:
+    for column in columns:
         if (collation := collation_of(field_of_column(streams, column))) is not None:
             raise QueryError(
                 f"column {column.stream}.{column.name} has collation {collation}",

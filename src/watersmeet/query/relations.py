@@ -15,13 +15,25 @@ ColumnRef = Column
 
 
 @dataclass(frozen=True, slots=True)
+class Derived:
+    """A column that Spark computes at the source: Spark SQL over the stream's bare, backticked columns."""
+
+    name: str
+    sql: str
+
+
+@dataclass(frozen=True, slots=True)
 class Stream:
-    """An input. Rows more than `delay_us` behind the newest event time of their stream may be late."""
+    """An input. Rows more than `delay_us` behind the newest event time of their stream may be late.
+
+    `derived` columns are the last ones of the schema; nothing that a user types can name them.
+    """
 
     name: str
     schema: pa.Schema
     event_time: str | None = None
     delay_us: int = 0
+    derived: tuple[Derived, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +64,16 @@ class Filter:
 
     stream: str
     sql: str
+
+
+@dataclass(frozen=True, slots=True)
+class SparkPredicate:
+    """A predicate between streams that only Spark can evaluate: Spark SQL in which every column stands under its
+    `internal_name`, in backticks. It is applied to the joined rows; all that the engine can evaluate is applied
+    earlier, as soon as its columns are bound."""
+
+    sql: str
+    refs: tuple[ColumnRef, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -22,6 +22,8 @@ from watersmeet.query.expressions import (
     And,
     Arithmetic,
     ArithmeticOp,
+    Call,
+    Column,
     Compare,
     CompareOp,
     Expression,
@@ -35,10 +37,13 @@ from watersmeet.query.expressions import (
 )
 from watersmeet.query.fragments import start_of
 from watersmeet.query.names import Reference
+from watersmeet.query.registered import OWN, RegisteredFunction, own_call
 from watersmeet.query.types import is_decimal, is_duration, is_integer
 from watersmeet.units import parse_duration_us
 
 References = Callable[[Any], Reference]
+Derive = Callable[[Any], Column | None]
+"""The derived column that stands for a node, or None if the node is to be evaluated here."""
 
 SUPPORTED = (
     "between streams these are supported: columns, literals, = <> < <= > >= <=>, + - * / %, abs, AND, OR, NOT, IN, "
@@ -59,10 +64,21 @@ _ARITHMETIC: dict[Any, ArithmeticOp] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*"
 _INTEGER_SUFFIXES = {"TINYINT": pa.int8(), "SMALLINT": pa.int16(), "INT": pa.int32(), "BIGINT": pa.int64()}
 
 
-def to_expression(tree: Any, reference: References, column_type: ColumnType) -> Expression:
+def to_expression(
+    tree: Any,
+    reference: References,
+    column_type: ColumnType,
+    *,
+    functions: Mapping[str, RegisteredFunction] | None = None,
+    derive: Derive = lambda node: None,
+) -> Expression:
     """The residual tree of a parsed predicate; QueryError for what the engine cannot evaluate."""
 
     def convert(node: Any) -> Expression:
+        if (column := derive(node)) is not None:
+            return column
+        if functions and (name := own_call(node)) is not None:
+            return Call(name, tuple(convert(argument) for argument in node.expressions), functions[name])
         match node:
             case exp.Paren():
                 return convert(node.this)
@@ -105,7 +121,7 @@ def to_expression(tree: Any, reference: References, column_type: ColumnType) -> 
 
 def refused(node: Any) -> QueryError:
     return QueryError(
-        f"cannot evaluate '{node.sql(dialect='spark')}' between streams",
+        f"cannot evaluate '{node.sql(dialect='spark').replace(OWN.upper(), '')}' between streams",
         hint=SUPPORTED,
         error_class="UNSUPPORTED_PREDICATE",
         position=start_of(node),

@@ -117,6 +117,7 @@ def _example(item: SelectItem) -> str:
 
 
 def check_internal_names(columns: Iterable[Column]) -> None:
+    """Columns that Spark reads of joined rows must have different names there."""
     known: dict[str, Column] = {}
     for column in columns:
         other = known.setdefault(internal_name(column).lower(), column)

@@ -7,18 +7,21 @@ as a bare backticked name. So Spark evaluates what was typed, not what another S
         equalities   a.x = b.x
         filters      a: lower(`city`) = 'oslo'        left to Spark, at the source
         residuals    a.p < b.p                        evaluated by the engine
+
+Which conjunct finds which place is for `place` to say; `query/placing.py` knows all places.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import sqlglot
 from sqlglot import exp
+from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.tokens import TokenType
 
@@ -29,7 +32,8 @@ from watersmeet.query.fragments import at
 from watersmeet.query.functions import refuse_unfit_functions
 from watersmeet.query.joingraph import check_equality
 from watersmeet.query.names import Reference, resolve, type_of_column
-from watersmeet.query.relations import Equality, Filter, Stream
+from watersmeet.query.registered import with_own_calls
+from watersmeet.query.relations import Equality, Filter, SparkPredicate, Stream
 from watersmeet.query.residual import to_expression
 
 _QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`", re.DOTALL)
@@ -43,6 +47,10 @@ class Condition:
     equalities: tuple[Equality, ...]
     filters: tuple[Filter, ...]
     residuals: tuple[Expression, ...]
+    spark: tuple[SparkPredicate, ...] = ()
+
+
+Placed: TypeAlias = Equality | Filter | SparkPredicate | Expression
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,38 +76,53 @@ class SqlText:
         return text
 
 
-def parse_condition(text: str, streams: Sequence[Stream]) -> Condition:
-    """Split a condition on AND and sort the conjuncts; QueryError names the one that cannot be used."""
-    parse(text, into=exp.Condition)
-    equalities: list[Equality] = []
-    filters: list[Filter] = []
-    residuals: list[Expression] = []
+def parse_condition(
+    text: str,
+    streams: Sequence[Stream],
+    place: Callable[[SqlText], Iterable[Placed]] | None = None,
+    own: Collection[str] = (),
+) -> Condition:
+    """Split a condition on AND and sort the conjuncts; QueryError names the one that cannot be used.
+
+    `own` are the names of registered predicates. Without a `place`, nothing is left to Spark between streams.
+    """
+    parse(text, into=exp.Condition, own=own)
+    placed: list[Placed] = []
     for start, conjunct in _conjuncts(text):
         with at(start):
-            sql = read(conjunct, parse(conjunct, into=exp.Condition), streams)
-            equality = _plain_equality(sql)
-            match sql.streams:
-                case []:
-                    raise QueryError(
-                        f"condition '{on_one_line(conjunct)}' refers to no stream",
-                        hint="leave it out, or name a column as stream.column",
-                        error_class="CONSTANT_CONDITION",
-                    )
-                case [stream]:
-                    filters.append(Filter(stream, sql.with_names(lambda column: column.name)))
-                case _ if equality is None:
-                    residuals.append(_residual(sql, streams))
-                case _:
-                    check_equality(streams, equality)
-            if equality is not None:
-                equalities.append(equality)
-    return Condition(tuple(equalities), tuple(filters), tuple(residuals))
+            sql = read(conjunct, parse(conjunct, into=exp.Condition, own=own), streams)
+            if not sql.streams:
+                raise QueryError(
+                    f"condition '{on_one_line(conjunct)}' refers to no stream",
+                    hint="leave it out, or name a column as stream.column",
+                    error_class="CONSTANT_CONDITION",
+                )
+            placed += place_plainly(sql, streams) if place is None else place(sql)
+    return Condition(
+        equalities=tuple(item for item in placed if isinstance(item, Equality)),
+        filters=tuple(item for item in placed if isinstance(item, Filter)),
+        residuals=tuple(item for item in placed if not isinstance(item, Equality | Filter | SparkPredicate)),
+        spark=tuple(item for item in placed if isinstance(item, SparkPredicate)),
+    )
 
 
-def parse(text: str, *, into: Any = None, aggregates: bool = False) -> Any:
+def place_plainly(sql: SqlText, streams: Sequence[Stream]) -> list[Placed]:
+    """A conjunct over one stream is a filter, a plain equality part of a key, all else the engine's to evaluate."""
+    equality = plain_equality(sql)
+    placed: list[Placed] = [] if equality is None else [equality]
+    if len(sql.streams) == 1:
+        placed.append(Filter(sql.streams[0], sql.with_names(lambda column: column.name)))
+    elif equality is None:
+        placed.append(_residual(sql, streams))
+    else:
+        check_equality(streams, equality)
+    return placed
+
+
+def parse(text: str, *, into: Any = None, aggregates: bool = False, own: Collection[str] = ()) -> Any:
     """sqlglot's tree for one expression; QueryError with the position of the mistake."""
     what = f"'{on_one_line(text)}'"
-    tokens = tokenize(text, what)
+    tokens = with_own_calls(tokenize(text, what), own)
     if not tokens:
         raise syntax_error(what, "it is empty", 0)
     for token in tokens:
@@ -107,7 +130,7 @@ def parse(text: str, *, into: Any = None, aggregates: bool = False) -> Any:
             raise syntax_error(what, "unexpected ';'", token.start)
     refuse_unfit_functions(tokens, aggregates=aggregates)
     with parser_errors(text, what):
-        tree = sqlglot.parse_one(text, dialect="spark", **({} if into is None else {"into": into}))
+        tree = _tree(text, tokens, into)
     _refuse_unfit_nodes(text, tree)
     return tree
 
@@ -135,6 +158,14 @@ def syntax_error(what: str, reason: str, position: int) -> QueryError:
 
 def on_one_line(text: str) -> str:
     return " ".join(text.split())
+
+
+def _tree(text: str, tokens: list[Any], into: Any) -> Any:
+    parser = Dialect.get_or_raise("spark").parser()
+    trees = parser.parse(tokens, text) if into is None else parser.parse_into(into, tokens, text)
+    if not trees or trees[0] is None:
+        raise ParseError(f"no expression in '{text}'")
+    return trees[0]
 
 
 def read(text: str, tree: Any, streams: Sequence[Stream]) -> SqlText:
@@ -198,7 +229,7 @@ def _split(tokens: Sequence[Any]) -> list[Sequence[Any]]:
     return [conjunct for part in (*parts, tokens[start:]) for conjunct in _split(part)]
 
 
-def _plain_equality(sql: SqlText) -> Equality | None:
+def plain_equality(sql: SqlText) -> Equality | None:
     tree = sql.tree
     if not (isinstance(tree, exp.EQ) and all(isinstance(side, exp.Column) for side in (tree.left, tree.right))):
         return None

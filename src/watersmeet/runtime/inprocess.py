@@ -83,6 +83,8 @@ class InProcessQuery:
         plain = query.aggregation is not None or all(item.column is not None for item in query.select)
         if not plain or query.filters:
             raise QueryError("filters and expressions in the select list are evaluated by Spark")
+        if query.spark_residuals or any(stream.derived for stream in query.streams):
+            raise QueryError("derived columns and predicates on the results are evaluated by Spark")
         self.query = query
         self.plan = plan_join(query, tuple(trees) or (default_tree(query),), partitions, mode)
         if self.plan.aggregate is not None and not self.plan.aggregate.by_engine:

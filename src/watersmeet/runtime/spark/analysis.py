@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow as pa
-from pyspark.errors import AnalysisException, ParseException
+from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import StructField, StructType
@@ -25,6 +25,10 @@ def spark_analysis(spark: SparkSession) -> Analyse:
         except (AnalysisException, ParseException) as error:
             reason = str(error).split("\n", 1)[0]
             raise QueryError(f"Spark refuses '{sql}': {reason}", error_class="INVALID_EXPRESSION") from None
-        return to_arrow_type(kind, timezone="UTC")
+        try:
+            return to_arrow_type(kind, timezone="UTC")
+        except PySparkException:
+            what = f"'{sql}' is {kind.simpleString()}: Arrow cannot carry that"
+            raise QueryError(what, error_class="UNSUPPORTED_TYPE") from None
 
     return analyse

@@ -18,6 +18,7 @@ from watersmeet.plan.aggregate import PANE, AggregatePlan
 from watersmeet.plan.frame import HASH, REPORT
 from watersmeet.plan.stages import RESULT_TIME_US, JoinPlan
 from watersmeet.query.aggregates import Value, key_column
+from watersmeet.query.logical import JoinQuery
 from watersmeet.runtime.spark.source import spark_type
 
 
@@ -43,10 +44,12 @@ def reports_only(plan: JoinPlan, reports: Sequence[str | None]) -> pa.RecordBatc
     return pa.RecordBatch.from_arrays([*columns, pa.array(reports, pa.string())], schema=schema)
 
 
-def to_groups(plan: JoinPlan, sent: DataFrame) -> DataFrame:
+def to_groups(query: JoinQuery, plan: JoinPlan, sent: DataFrame) -> DataFrame:
     """What the join has sent, with keys, arguments and the hash by which it is exchanged."""
     aggregate = plan.aggregate
     assert aggregate is not None
+    for predicate in query.spark_residuals:
+        sent = sent.filter(f"{REPORT} IS NOT NULL OR ({predicate.sql})")
     if not aggregate.by_engine:
         keys = [f"{_normalised(key)} AS {key_column(i)}" for i, key in enumerate(aggregate.keys)]
         arguments = [f"{value.sql} AS {_argument(i)}" for i, value in enumerate(aggregate.arguments)]

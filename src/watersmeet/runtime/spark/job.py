@@ -108,7 +108,7 @@ class EpochJob:
             rows = split(plan, observe(query, plan, batch, self._observation), before.assignment, before.slots)
             self._packed = self._joined(rows, before, folders, parts)
             if plan.aggregate is not None:
-                groups = split(plan, to_groups(plan, self._packed), before.assignment, before.slots)
+                groups = split(plan, to_groups(query, plan, self._packed), before.assignment, before.slots)
                 tasks = slot_tasks(plan, before, plan.aggregate.stage)
                 self._packed = groups.mapInArrow(_group_work(plan, tasks, folders), PACKED_DDL)
         if parts is None:
@@ -167,8 +167,12 @@ def result_rows(plan: JoinPlan) -> StructType:
 
 
 def _selected(query: JoinQuery, rows: DataFrame) -> DataFrame:
-    if query.aggregation is not None and query.aggregation.having is not None:
-        rows = rows.filter(query.aggregation.having)
+    """The select list over joined rows or groups, and what Spark filters them by."""
+    conditions = [predicate.sql for predicate in query.spark_residuals]
+    if query.aggregation is not None:
+        conditions = [] if query.aggregation.having is None else [query.aggregation.having]
+    for condition in conditions:
+        rows = rows.filter(condition)
     return rows.selectExpr(*(_select_text(item) for item in query.select))
 
 

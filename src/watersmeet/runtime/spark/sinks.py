@@ -128,6 +128,8 @@ class FileSink:
         plain = [(internal_name(item.column), item.name) for item in query.select if item.column is not None]
         options = {name.lower(): value.lower() for name, value in self.options.items()}
         compression = options.get("compression", "snappy")
+        if query.spark_residuals:
+            return None  # Spark has yet to drop rows
         simple = self.format == "parquet" and not self.partition_by and options.keys() <= {"path", "compression"}
         if not simple or len(plain) < len(query.select) or compression not in COMPRESSIONS or not is_local(self.path):
             return None

@@ -1,4 +1,4 @@
-"""From streaming DataFrames to frames: cast keys, filter, hash and split, all in the JVM.
+"""From streaming DataFrames to frames: derive columns, cast keys, filter, hash and split, all in the JVM.
 
 Streams are united in name order, because Spark's source offsets are positional. What the watermark needs (the latest
 event time of each stream, before our filters) is *observed* on the way, so filtered rows are never shuffled.
@@ -19,6 +19,7 @@ from pyspark.sql.types import DataType
 from watersmeet.plan.frame import HASH, REPORT, RESULTS, STAGE, STREAM, TIME, pool_name
 from watersmeet.plan.layout import Field, KeyValue
 from watersmeet.plan.stages import JoinPlan, Place
+from watersmeet.query.expressions import quote
 from watersmeet.query.logical import JoinQuery
 from watersmeet.runtime.epoch import Intake
 
@@ -98,6 +99,7 @@ def _hash_text(plan: JoinPlan, stage: int) -> str:
 def _project(query: JoinQuery, plan: JoinPlan, ordinal: int, df: DataFrame) -> DataFrame:
     """The rows of a stream as frames, one for each input that they are sent to."""
     stream = query.streams[ordinal]
+    df = _with_derived(query, ordinal, df)
     kept = [F.coalesce(F.expr(f.sql), F.lit(False)) for f in query.filters if f.stream == stream.name]
     keep = [reduce(Column.__and__, kept, F.lit(True)).alias(KEEP)] if query.filters else []
     frames = [_frame(query, plan, ordinal, place) for place in plan.places(ordinal)]
@@ -111,6 +113,19 @@ def _project(query: JoinQuery, plan: JoinPlan, ordinal: int, df: DataFrame) -> D
     hash_text = next(iter(hashes.values())) if len(hashes) == 1 else f"CASE {STAGE} {texts} END"
     names = [f"{hash_text} AS {HASH}" if name == HASH else name for name in plan.frame.schema.names]
     return sent.selectExpr(*names, *([KEEP] if query.filters else []))
+
+
+def _with_derived(query: JoinQuery, ordinal: int, df: DataFrame) -> DataFrame:
+    """A stream with its derived columns, computed only for rows that the user's filters keep: as in Spark, the filter
+    `a.n <> 0` makes `1 / a.n = b.x` safe."""
+    stream = query.streams[ordinal]
+    names = [quote(derived.name) for derived in stream.derived]
+    filters = [f.sql for f in query.filters if f.stream == stream.name and not any(name in f.sql for name in names)]
+    guard = " AND ".join(f"({sql})" for sql in filters)
+    for derived in stream.derived:
+        text = f"CASE WHEN {guard} THEN {derived.sql} END" if guard else derived.sql
+        df = df.withColumn(derived.name, F.expr(text))
+    return df
 
 
 def _frame(query: JoinQuery, plan: JoinPlan, ordinal: int, place: Place) -> list[Column]:
@@ -146,7 +161,7 @@ def spark_type(kind: pa.DataType) -> DataType:
 
 
 def _named(column: str) -> Column:
-    return F.col("`" + column.replace("`", "``") + "`")
+    return F.col(quote(column))
 
 
 def _normalised(key: Column, kind: pa.DataType) -> Column:

@@ -6,7 +6,8 @@ Every call checks what it can at once; the rest is checked by `writeStream...sta
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ from watersmeet.plan.tree import Join, mjoin, parse_tree
 from watersmeet.query.cql import SqlQuery, read_sql
 from watersmeet.query.from_sql import build_sql_query, sources_of
 from watersmeet.query.logical import JoinQuery, Stream, build_query
+from watersmeet.query.registered import RegisteredFunction, registered
 from watersmeet.query.types import COLLATION
 from watersmeet.runtime.spark.analysis import spark_analysis
 from watersmeet.runtime.spark.options import JoinOptions, option_name, option_text, resolve
@@ -71,6 +73,7 @@ class StreamJoin:
         self._sql: SqlQuery | None = None
         self._plain: set[str] = set()
         self._options: dict[str, str] = {}
+        self._functions: dict[str, RegisteredFunction] = {}
 
     def stream(
         self,
@@ -110,6 +113,31 @@ class StreamJoin:
         return self
 
     filter = where
+
+    def register(self, name: str, function: Callable[..., Any], *, vectorized: bool = True) -> StreamJoin:
+        """Make a Python predicate usable by name in conditions, as in `near(a.x, b.x)`.
+
+        It is called with one `pyarrow.Array` per argument, all of one length, and returns a boolean array of that
+        length (pyarrow or NumPy); a NULL in it means unknown. With `vectorized=False` it is called row by row with
+        Python values (None for NULL) and returns True, False or None: much slower. It must be deterministic, and
+        it wins over a function of Spark with the same name.
+        """
+        found = registered(name, function, vectorized=vectorized)
+        if found.name in self._functions:
+            raise QueryError(
+                f"two predicates are named '{name}'",
+                hint="names are compared without case, as in Spark: rename one",
+                error_class="DUPLICATE_FUNCTION",
+            )
+        if not vectorized:
+            warnings.warn(
+                f"predicate '{name}' is called once for every pair of rows that the keys let meet: "
+                "write it over pyarrow arrays if you can, and join on an equality too",
+                UserWarning,
+                stacklevel=2,
+            )
+        self._functions[found.name] = found
+        return self
 
     def within(self, window: str) -> StreamJoin:
         """Join rows whose event times differ by less than this, pair by pair."""
@@ -197,6 +225,7 @@ class StreamJoin:
             agg=self._agg,
             having=self._having,
             analyse=analyse,
+            functions=self._functions,
         )
 
     def _refuse_pieces(self) -> None:

@@ -1,0 +1,162 @@
+"""Derived columns: what Spark computes of one stream's row, so that the engine can compare it with another's.
+
+    lower(a.x) = lower(b.x)     a gets a column _d0 = lower(`x`), b as well, and a._d0 = b._d0 is an equality like
+                                others: part of a key, on all slots
+
+The text of a derived column is the user's own, cut out of the condition, with bare columns as in a filter. Where one
+operand ends is asked of the parser: the shortest piece of text around the operand's columns that it reads as the same.
+Equal texts share a column. Names are chosen so that no column of the stream has them, and are never looked up: nothing
+that a user types can mean one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Any
+
+import pyarrow as pa
+import sqlglot
+from sqlglot import exp
+from sqlglot.tokens import TokenType
+
+from watersmeet.errors import QueryError
+from watersmeet.query.analysis import Analyse
+from watersmeet.query.expressions import Column
+from watersmeet.query.names import field_of_column
+from watersmeet.query.relations import Derived, Stream
+from watersmeet.query.sqltext import SqlText, parse
+from watersmeet.query.types import collation_of, is_atomic
+
+_OPENING = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE)
+_CLOSING = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A derived column and its type."""
+
+    stream: str
+    column: Derived
+    type: pa.DataType
+
+
+class DerivedColumns:
+    """The derived columns of a query, as its conditions ask for them."""
+
+    def __init__(self, streams: Sequence[Stream], analyse: Analyse) -> None:
+        self._streams, self._analyse = streams, analyse
+        self._known: tuple[_Known, ...] = ()
+
+    @property
+    def mark(self) -> tuple[_Known, ...]:
+        """What is known now, to return to."""
+        return self._known
+
+    def forget_since(self, mark: tuple[_Known, ...]) -> None:
+        self._known = mark
+
+    def column(self, operand: SqlText, *, of_any_type: bool = False) -> Column | None:
+        """The column that stands for an operand over one stream; None if its values cannot be compared by the engine
+        as Spark would. QueryError if Spark refuses the operand."""
+        (name,) = operand.streams
+        stream = next(stream for stream in self._streams if stream.name == name)
+        sql = operand.with_names(lambda column: column.name)
+        known = next((k for k in self._known if k.stream == name and k.column.sql == sql), None)
+        if known is None:
+            type_ = self._type(sql, stream)
+            if type_ is None or type_ == pa.null() or not (of_any_type or is_atomic(type_)):
+                return None
+            if _may_be_collated(operand, type_, self._streams):
+                return None
+            known = _Known(name, Derived(self._free_name(stream), sql), type_)
+            self._known += (known,)
+        return Column(name, known.column.name)
+
+    def streams(self) -> tuple[Stream, ...]:
+        """The streams with their derived columns."""
+        return tuple(self._with_derived(stream) for stream in self._streams)
+
+    def in_words(self, text: str) -> str:
+        """A message in which derived columns are called what the user typed."""
+        for known in self._known:
+            name = known.column.name
+            for spelling in (f"{known.stream}.{name}", f"`{known.stream}`.`{name}`"):
+                text = text.replace(spelling, f"{known.stream}: {known.column.sql}")
+        return text
+
+    def _type(self, sql: str, stream: Stream) -> pa.DataType | None:
+        try:
+            return self._analyse(sql, list(stream.schema))
+        except QueryError as error:
+            if error.error_class == "UNSUPPORTED_TYPE":
+                return None
+            raise
+
+    def _free_name(self, stream: Stream) -> str:
+        mine = sum(1 for known in self._known if known.stream == stream.name)
+        taken = {name.lower() for name in stream.schema.names}
+        free = (name for number in count() if (name := f"_d{number}") not in taken)
+        return next(name for position, name in enumerate(free) if position == mine)
+
+    def _with_derived(self, stream: Stream) -> Stream:
+        schema, mine = stream.schema, []
+        for known in self._known:
+            if known.stream == stream.name:
+                schema = schema.append(pa.field(known.column.name, known.type))
+                mine.append(known.column)
+        return replace(stream, schema=schema, derived=tuple(mine))
+
+
+def _may_be_collated(operand: SqlText, type_: pa.DataType, streams: Sequence[Stream]) -> bool:
+    """Whether a string is one that Spark may compare otherwise than byte by byte: Arrow's types do not tell."""
+    if not pa.types.is_string(type_):
+        return False
+    words = [token.text.lower() for token in sqlglot.tokenize(operand.text, dialect="spark")]
+    columns = (reference.column for *_, reference in operand.columns)
+    return "collate" in words or any(collation_of(field_of_column(streams, c)) is not None for c in columns)
+
+
+def operand_text(sql: SqlText, node: Any) -> SqlText | None:
+    """A node of a parsed text with the piece of the text it was read from; None if no piece reads as the same."""
+    while isinstance(node, exp.Paren):
+        node = node.this
+    inside = {id(column) for column in node.find_all(exp.Column)}
+    mine = [entry for entry in sql.columns if id(entry[0]) in inside]
+    others = [start for column, start, _, _ in sql.columns if id(column) not in inside]
+    for start, end in _pieces(sql.text, min(e[1] for e in mine), max(e[2] for e in mine), others):
+        piece = sql.text[start:end]
+        try:
+            tree = parse(piece, into=exp.Condition)
+        except QueryError:
+            continue
+        if tree == node:
+            columns = tuple((column, s - start, e - start, reference) for column, s, e, reference in mine)
+            return SqlText(piece, node, columns)
+    return None
+
+
+def _pieces(text: str, first: int, last: int, others: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Pieces of whole tokens around [first, last) with balanced brackets and none of the other columns, shortest
+    first."""
+    tokens = sqlglot.tokenize(text, dialect="spark")
+    starts = [i for i, token in enumerate(tokens) if token.start <= first]
+    ends = [i for i, token in enumerate(tokens) if token.end + 1 >= last]
+    pairs = ((low, high) for low in starts for high in ends if low <= high)
+    for low, high in sorted(pairs, key=lambda pair: pair[1] - pair[0]):
+        start, end = tokens[low].start, tokens[high].end + 1
+        if not any(start <= other < end for other in others) and _is_balanced(tokens[low : high + 1]):
+            yield start, end
+
+
+def _is_balanced(tokens: Sequence[Any]) -> bool:
+    depth = 0
+    for index, token in enumerate(tokens):
+        if index and tokens[index - 1].token_type == TokenType.DOT:
+            continue  # a field may be called `end`
+        depth += token.token_type in _OPENING
+        depth -= token.token_type in _CLOSING
+        if depth < 0:
+            return False
+    return depth == 0
