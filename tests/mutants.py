@@ -407,7 +407,7 @@ MUTANTS = [
     Mutant(
         "every stage takes the whole budget",
         "runtime.inprocess:InProcessQuery._tiers",
-        "self.budget // len(self.plan.stages)",
+        "self.budget // self.plan.stage_count",
         "self.budget",
     ),
     Mutant("failed attempts stay in memory", "state.tiers:Tiers.sweep", "(failed or epoch_of", "(epoch_of"),
@@ -416,5 +416,153 @@ MUTANTS = [
         "engine.fold:open_state",
         "task.segments.keys() - dead",
         "task.segments.keys()",
+    ),
+]
+
+AGGREGATE_MUTANTS = [
+    # accumulators
+    Mutant(
+        "NULL arguments are counted",
+        "engine.accumulators:make",
+        "pc.is_valid(values).cast(pa.int64())",
+        "pa.array(np.ones(rows, dtype=np.int64))",
+    ),
+    Mutant(
+        "the low half is signed",
+        "engine.accumulators:make",
+        "& np.int64(LOW_MASK)",
+        "<< np.int64(LOW_BITS) >> np.int64(LOW_BITS)",
+    ),
+    Mutant(
+        "the low half carries nothing", "engine.accumulators:_sum", "high = high + (low >> np.int64(LOW_BITS))", "pass"
+    ),
+    Mutant(
+        "a sum of nothing is 0", "engine.accumulators:_or_null", "pc.greater(known, 0)", "pc.greater_equal(known, 0)"
+    ),
+    Mutant(
+        "NaN is less than numbers",
+        "engine.accumulators:_ordered",
+        "np.where(np.isnan(plain), np.nan, plain + 0.0)",
+        "np.where(np.isnan(plain), -np.inf, plain + 0.0)",
+    ),
+    Mutant(
+        "negative floats are in the wrong order",
+        "engine.accumulators:_ordered",
+        "bits ^ ((bits >> np.int64(63)) & AFTER_SIGN)",
+        "bits",
+    ),
+    Mutant("-0.0 is a value of its own", "engine.accumulators:make", "values = normalise_key(values)", "pass"),
+    Mutant(
+        "-0.0 is a group of its own",
+        "engine.accumulators:accumulate",
+        "[normalise_key(key) for key in keys]",
+        "list(keys)",
+    ),
+    Mutant(
+        "values are distinct by layer only",
+        "engine.accumulators:_united",
+        "_, first = group_numbers([pa.array(parents), elements], len(parents))",
+        "first = np.arange(len(parents))",
+    ),
+    Mutant(
+        "groups are numbered by their last key",
+        "engine.accumulators:group_numbers",
+        "numbers * np.int64(max(1, len(encoded.dictionary))) + codes",
+        "codes",
+    ),
+    Mutant(
+        "reduced values are in the order of arrival",
+        "engine.accumulators:reduce",
+        'order[found.column("group").to_numpy()] = np.arange(count)',
+        "order[:] = np.arange(count)",
+    ),
+    Mutant("means are cut, not rounded", "engine.accumulators:_decimal_mean", "ROUND_HALF_UP", "'ROUND_DOWN'"),
+    # groups
+    Mutant("NULL keys are zero", "engine.groups:decoded_keys", "pc.equal(unknown, 1)", "pc.equal(unknown, 2)"),
+    Mutant(
+        "NULL keys and zero are one group",
+        "engine.groups:encoded_keys",
+        "pc.is_null(key).cast(pa.int8())",
+        "pa.array(np.zeros(rows, dtype=np.int8))",
+    ),
+    Mutant(
+        "groups are shown without their past", "engine.aggregate:_shown", "runs = [*held, *delta]", "runs = list(delta)"
+    ),
+    Mutant(
+        "merged groups are not combined",
+        "engine.groups:merged_groups",
+        "[combined(plan, run) for run in merge_runs(runs)]",
+        "merge_runs(runs)",
+    ),
+    Mutant(
+        "the group of no rows is not shown",
+        "engine.aggregate:_shown",
+        "plan.is_global and task.group_low == 0",
+        "False",
+    ),
+    Mutant("every slot shows the group of no rows", "engine.aggregate:_shown", " and task.group_low == 0", ""),
+    # windows
+    Mutant(
+        "a window has one pane less",
+        "engine.windows:_windows",
+        "starts + np.int64(plan.window.length_us)",
+        "starts + np.int64(plan.window.length_us - 1)",
+    ),
+    Mutant(
+        "what leaves a window is not cancelled",
+        "engine.windows:_windows",
+        "running[end] - running[begin]",
+        "running[end]",
+    ),
+    Mutant(
+        "only the last window of a pane is touched",
+        "engine.windows:_containing",
+        "count = -(-length // slide)",
+        "count = 1",
+    ),
+    Mutant(
+        "windows take in panes that follow them",
+        "engine.windows:_containing",
+        "starts + np.int64(length) > np.repeat(panes, count)",
+        "np.repeat(panes, count) > np.int64(-(1 << 62))",
+    ),
+    Mutant(
+        "panes are too long",
+        "plan.aggregate:AggregatePlan.pane_us.fget",
+        "math.gcd(self.window.length_us, self.window.slide_us)",
+        "self.window.slide_us",
+    ),
+    Mutant(
+        "windows close a moment early",
+        "engine.windows:windows_between",
+        "wanted = ends <= until_us",
+        "wanted = ends <= until_us + 1",
+    ),
+    Mutant(
+        "windows close twice",
+        "engine.windows:windows_between",
+        "wanted &= ends > after_us",
+        "wanted &= ends >= after_us",
+    ),
+    Mutant(
+        "windows close but are not remembered", "runtime.epoch:commit_closing", "closed_us=before.watermark_us,", ""
+    ),
+    Mutant(
+        "panes are dropped before their last window closes",
+        "plan.aggregate:plan_aggregate",
+        "span = aggregation.window.length_us if",
+        "span = 1 if",
+    ),
+    Mutant(
+        "groups expire by the watermark of the join",
+        "runtime.epoch:slot_tasks",
+        "manifest.closed_us if groups else manifest.watermark_us",
+        "manifest.watermark_us",
+    ),
+    Mutant(
+        "complete results are let go",
+        "plan.aggregate:plan_aggregate",
+        'aggregation.window is not None and mode != "complete"',
+        "aggregation.window is not None",
     ),
 ]

@@ -64,16 +64,30 @@ def nested_loop_join(
     A combination is a result of the batch that brought the last of its rows. `predicates` stand for the query's
     residuals if they are given.
     """
+    answer = Answer([Counter() for _ in batches])
+    found = combinations(query, batches, answer.late, predicates, idle_timeout_ms, now_ms)
+    for batch, rows in found:
+        result = tuple(rows[item.column.stream][item.column.name] for item in query.select)
+        answer.batches[batch][tuple(map(_comparable, result))] += 1
+    return answer
+
+
+def combinations(
+    query: JoinQuery,
+    batches: Sequence[Mapping[str, pa.Table]],
+    late: Counter,
+    predicates: Sequence[Predicate] | None = None,
+    idle_timeout_ms: int | None = None,
+    now_ms: Sequence[int] | None = None,
+) -> Iterator[tuple[int, dict[str, Row]]]:
+    """The results as rows by stream, each with the batch that completes it; late rows are counted."""
     if predicates is None:
         predicates = [lambda rows, e=e: value_of(e, rows) for e in query.residuals]
-    answer = Answer([Counter() for _ in batches])
-    history = _in_time(query, batches, answer.late, idle_timeout_ms, now_ms or [0] * len(batches))
+    history = _in_time(query, batches, late, idle_timeout_ms, now_ms or [0] * len(batches))
     for combination in _same_key(query, history, ()):
         rows = {stream.name: row for stream, (_, row) in zip(query.streams, combination, strict=True)}
         if _in_windows(query, rows) and all(predicate(rows) is True for predicate in predicates):
-            result = tuple(rows[item.column.stream][item.column.name] for item in query.select)
-            answer.batches[max(batch for batch, _ in combination)][tuple(map(_comparable, result))] += 1
-    return answer
+            yield max(batch for batch, _ in combination), rows
 
 
 def _in_time(

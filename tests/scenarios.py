@@ -8,9 +8,11 @@ that fails is printed as such a file. Event times in a file count in its `unit` 
     batches    [{stream: [row, ...]}, ...]; a row is a list in the order of the columns
     trees      the shapes of the join, as in option plan, for the slots in turn (the default tree if none)
     setting    how the engine starts: slots, partitions, memory, budget, hash, chunk_rows, merge_rows
-    schedule   per batch: failures before it succeeds ("during" or "after" the work, or "crash": after it, and restart),
+    schedule   per batch: failures before it succeeds ("during" or "after" the work, "crash": after it, and restart,
+               or "closing": committed, but then a restart before windows of an aggregation are closed),
                a restart with other slots or budget, wiped memory, the driver's clock
     expected   the result rows, in any order; late: {stream: rows}
+    groupBy, mode    of a query with aggregates in its select list; what it shows is then checked by `tests/groups.py`
 """
 
 import json
@@ -35,6 +37,7 @@ from watersmeet.engine.compaction import Merging
 from watersmeet.engine.inbox import chunks
 from watersmeet.plan.tree import parse_tree
 from watersmeet.query.logical import JoinQuery, Stream, build_query
+from watersmeet.runtime.epoch import must_close
 from watersmeet.runtime.inprocess import InProcessQuery, pandas_hash
 from watersmeet.state.tiers import epoch_of
 from watersmeet.units import format_duration, parse_duration_us
@@ -101,6 +104,9 @@ class Scenario:
     expected: Counter | None = None
     late: Mapping[str, int] = field(default_factory=dict)
     trees: tuple[str, ...] = ()
+    group_by: tuple[str, ...] = ()
+    mode: str | None = None
+    """The output mode of a query with aggregates; None for one without."""
 
     @cached_property
     def query(self) -> JoinQuery:
@@ -110,6 +116,7 @@ class Scenario:
             within=self.within,
             windows=self.windows,
             select=self.select,
+            group_by=self.group_by,
             functions=FUNCTIONS,
         )
 
@@ -232,13 +239,24 @@ def epochs_in_process(scenario: Scenario) -> Iterator[Committed]:
             clock = {"now_ms": epoch.now_ms, "idle_timeout_ms": setting.idle_timeout_ms}
             attempts = []
             for failure in epoch.failures:
+                if failure == "closing":
+                    continue
                 if failure == "during":
                     _fail_during(engine, batch, clock)
                     continue
                 attempts.append(engine.attempt(batch, **clock)[0])
                 if failure == "crash":
                     engine = _start(scenario, Path(folder), setting)
-            yield Committed(engine.run(batch, **clock), engine, tuple(attempts))
+            if "closing" not in epoch.failures:
+                yield Committed(engine.run(batch, **clock), engine, tuple(attempts))
+                continue
+            results, after = engine.attempt(batch, **clock)
+            engine.accept(after)
+            if must_close(engine.plan, engine.manifest):
+                engine.attempt_closing()  # and lost
+            engine = _start(scenario, Path(folder), setting)
+            closed = engine.close_windows()
+            yield Committed(results if closed is None else pa.concat_tables([results, closed]), engine, tuple(attempts))
 
 
 class _Torn(Exception):
@@ -277,6 +295,7 @@ def _start(scenario: Scenario, folder: Path, setting: Setting) -> InProcessQuery
         hash_keys=HASHES[setting.hash],
         trees=[parse_tree(text, [s.name for s in scenario.query.streams]) for text in scenario.trees],
         cut=chunks if rows_max is None else lambda frames: chunks(frames, rows_max=rows_max),
+        mode=scenario.mode,
         merging=Merging() if setting.merge_rows is None else Merging(0, 1 << 40, setting.merge_rows, 2, 4, 1),
     )
 
@@ -294,9 +313,10 @@ def _few(rows: Counter) -> list:
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
-def load_scenarios() -> list[Scenario]:
-    """All hand-written scenarios, by name."""
-    return [from_json(path.stem, path.read_text()) for path in sorted(FOLDER.glob("*.json"))]
+def load_scenarios(*, aggregates: bool = False) -> list[Scenario]:
+    """All hand-written scenarios, by name: of joins, or of joins with aggregates."""
+    found = [from_json(path.stem, path.read_text()) for path in sorted(FOLDER.glob("*.json"))]
+    return [scenario for scenario in found if (scenario.mode is not None) == aggregates]
 
 
 def from_json(name: str, text: str) -> Scenario:
@@ -327,8 +347,10 @@ def from_json(name: str, text: str) -> Scenario:
         schedule=tuple(Epoch(**{**e, "failures": tuple(e.get("failures", ()))}) for e in value.get("schedule", ())),
         late=value.get("late", {}),
         trees=tuple(value.get("trees", ())),
+        group_by=tuple(value.get("groupBy", ())),
+        mode=value.get("mode"),
     )
-    if "expected" not in value:
+    if "expected" not in value or scenario.mode is not None:
         return scenario
     return replace(scenario, expected=canonical(_table(scenario.output_schema, value["expected"], unit)))
 
@@ -352,6 +374,8 @@ def to_json(scenario: Scenario) -> str:
         "within": scenario.within,
         "windows": dict(scenario.windows),
         "select": list(scenario.select),
+        "groupBy": list(scenario.group_by),
+        "mode": scenario.mode,
         "trees": list(scenario.trees),
         "batches": [{name: _rows(table) for name, table in batch.items()} for batch in scenario.batches],
         "setting": _given(scenario.setting),

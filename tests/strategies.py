@@ -23,6 +23,7 @@ from watersmeet.plan.keys import node_key
 from watersmeet.plan.stages import plan_join
 from watersmeet.plan.tree import Join, Leaf, Tree, streams_of, tree_text
 from watersmeet.query.logical import JoinQuery, Stream
+from watersmeet.query.types import is_numeric
 
 NAMES = "abcde"
 ROWS_MAX = {2: 12, 3: 7, 4: 4, 5: 3}
@@ -101,6 +102,48 @@ def scenarios(draw: st.DrawFn) -> Scenario:
     trees = draw(_trees(asked.query))
     schedule = draw(_schedule(len(batches), slots_change=len(set(trees)) < 2))
     return replace(asked, trees=trees, schedule=schedule)
+
+
+@st.composite
+def aggregate_scenarios(draw: st.DrawFn) -> Scenario:
+    """A scenario whose joined rows are grouped and aggregated, shown in one of the output modes."""
+    asked = draw(scenarios())
+    windowed = asked.within is not None or bool(asked.windows)
+    columns = [(f"{s.name}.{f.name}", f.type) for s in asked.streams for f in s.schema]
+    numbers = [(name, kind) for name, kind in columns if is_numeric(kind)]
+    group_by = [name for name, _ in draw(st.lists(st.sampled_from(columns), unique=True, max_size=2))]
+    if draw(st.sampled_from((False, False, True))):
+        group_by.append(f"{draw(st.sampled_from(numbers))[0]} + 1")
+    modes = ["update", "complete"]
+    if windowed and draw(st.booleans()):
+        length = draw(st.sampled_from((1, 3, 8, 10, 25)))
+        slide = draw(st.integers(1, length))
+        group_by.append(f"window(result_time, '{length} microseconds', '{slide} microseconds')")
+        modes += ["append", "append"]
+    calls = ["count(*)"]
+    for _ in range(draw(st.integers(0, 4))):
+        if draw(st.booleans()):
+            name, _ = draw(st.sampled_from(numbers))
+            argument = draw(st.sampled_from((name, name, f"{name} * 2", f"abs({name})")))
+            calls.append(f"{draw(st.sampled_from(('sum', 'avg', 'min', 'max')))}({argument})")
+        else:
+            name, _ = draw(st.sampled_from(columns))
+            calls.append(
+                draw(st.sampled_from((f"count({name})", f"count(DISTINCT {name})", f"min({name})", f"max({name})")))
+            )
+    schedule = asked.schedule
+    if "append" in modes:
+        schedule = tuple(
+            replace(epoch, failures=(*epoch.failures, *draw(st.sampled_from(((), (), ("closing",))))))
+            for epoch in schedule
+        )
+    return replace(
+        asked,
+        select=tuple(f"{call} AS x{i}" for i, call in enumerate(calls)),
+        group_by=tuple(dict.fromkeys(group_by)),
+        mode=draw(st.sampled_from(modes)),
+        schedule=schedule,
+    )
 
 
 @st.composite

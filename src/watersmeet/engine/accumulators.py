@@ -60,6 +60,7 @@ def make(accumulator: Accumulator, arguments: Sequence[pa.Array], rows: int) -> 
     if accumulator.made == "known":
         return pc.is_valid(values).cast(pa.int64())
     if accumulator.combine == "unite":
+        values = normalise_key(values)
         known = pc.is_valid(values).to_numpy(zero_copy_only=False)
         offsets = np.concatenate([[0], np.cumsum(known)]).astype(np.int32)
         return pa.ListArray.from_arrays(pa.array(offsets), values.drop_null(), type=accumulator.type)

@@ -108,11 +108,16 @@ class InProcessQuery:
         results, after = self.attempt(batch, now_ms=now_ms, idle_timeout_ms=idle_timeout_ms)
         self.accept(after)
         self.groups.add(self._reports)
-        if must_close(self.plan, self.manifest):
-            closed, after = self.attempt_closing()
-            self.accept(after)
-            results = pa.concat_tables([results, closed])
-        return results
+        closed = self.close_windows()
+        return results if closed is None else pa.concat_tables([results, closed])
+
+    def close_windows(self) -> pa.Table | None:
+        """Close the windows of an aggregation that the watermark has passed, if they are to be shown now."""
+        if not must_close(self.plan, self.manifest):
+            return None
+        closed, after = self.attempt_closing()
+        self.accept(after)
+        return closed
 
     def attempt(
         self, batch: Mapping[str, pa.Table], *, now_ms: int = 0, idle_timeout_ms: int | None = None
