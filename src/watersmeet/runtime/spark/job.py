@@ -122,7 +122,8 @@ class EpochJob:
         return intake_of(self.plan, self._observation)
 
     def results(self) -> DataFrame:
-        """The results under the names, and with the expressions, of the select list."""
+        """The results under the names, and with the expressions, of the select list; without the joined rows for which
+        a predicate that was left to Spark is false or unknown."""
         unpacked = self._packed.select("results").mapInArrow(_unpack, joined_schema(self.plan))
         for predicate in self.query.spark_residuals:
             unpacked = unpacked.filter(predicate.sql)
