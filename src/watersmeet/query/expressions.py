@@ -1,8 +1,9 @@
 """Residual predicates: the part of a join condition that the engine itself evaluates on joined rows.
 
-A predicate over one stream is left to Spark, and equalities that cover all streams become the key. What remains
-(`a.price < b.price * 2`, `a.ts - b.ts < INTERVAL 5 SECONDS`) is one of these frozen trees. `watersmeet.query.sqltext`
-makes them, `watersmeet.query.coercion` checks them, `watersmeet.engine.expressions` evaluates them.
+A predicate over one stream is left to Spark, and equalities become keys. What remains (`a.price < b.price * 2`,
+`a.ts - b.ts < INTERVAL 5 SECONDS`, calls of registered predicates) is one of these frozen trees.
+`watersmeet.query.residual` makes them, `watersmeet.query.coercion` checks them, `watersmeet.engine.expressions`
+evaluates them. `watersmeet.query.placing` says which predicates come here at all.
 
 `to_text` is canonical: equal trees have equal texts and different trees different ones. Fingerprints hash it.
 """

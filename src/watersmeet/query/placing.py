@@ -88,6 +88,7 @@ class Placement:
         sides = self._sides(sql, self._derived)
         if sides is not None and (equality := self._equality(*sides)) is not None:
             return [equality]
+        self._derived.forget_since(mark)
         try:
             return [self._residual(sql)]
         except QueryError as error:

@@ -34,8 +34,8 @@ OWN = "_own_"
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _RESERVED = words(
     """
-    abs all and any as between case cast else end exists false from if in interval is like not null or select some then
-    true when where
+    abs all and any as between case cast distinct div else end escape exists false filter from if ilike in interval is
+    like not null or over regexp rlike select some then true when where within
     """
 )
 

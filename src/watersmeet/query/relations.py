@@ -70,7 +70,7 @@ class Filter:
 class SparkPredicate:
     """A predicate between streams that only Spark can evaluate: Spark SQL in which every column stands under its
     `internal_name`, in backticks. It is applied to the joined rows; all that the engine can evaluate is applied
-    earlier, as soon as its columns are bound."""
+    earlier, as soon as its columns are bound. (So statistics count results before these are applied.)"""
 
     sql: str
     refs: tuple[ColumnRef, ...]

@@ -1,7 +1,7 @@
 """From parsed SQL to the residual tree: the fixed set of operations the engine evaluates between streams.
 
-Everything outside the set is refused by name. The way out is always the same: compute the value as a column of its own
-stream with `withColumn`, where Spark evaluates it.
+Everything outside the set is refused by name, unless `derive` has a column for it: a value of one stream that Spark
+computes at the source. What is refused here may still find another place (`query/placing.py`).
 """
 
 from __future__ import annotations

@@ -181,6 +181,13 @@ def test_a_predicate_that_is_left_to_spark_leaves_no_derived_columns(text):
     assert derived(query, "a") == derived(query, "b") == []
 
 
+def test_an_equality_that_becomes_a_residual_keeps_what_it_uses():
+    big = Stream("c", pa.schema([("id", pa.int64()), ("amount", pa.decimal128(38, 20))]))
+    query = build("c.amount = a.n + 1", key="a.id = c.id", streams=(STREAMS[0], big))
+    assert [to_text(e) for e in query.residuals] == ["(`c`.`amount` = `a`.`_d0`)"]
+    assert derived(query, "a") == [("_d0", "`n` + 1")]
+
+
 def test_a_predicate_on_the_results_connects_streams():
     assert build("levenshtein(a.name, b.name) < 3", key=None).classes == ()
 
