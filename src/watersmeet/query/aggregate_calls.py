@@ -57,7 +57,7 @@ def aggregate_call(text: str, entries: Sequence[Entry], i: int) -> AggregateCall
     end = closing(words, i + 1)
     if end is None or (i and words[i - 1] == (".",)):
         return None
-    _check_behind(words[end + 1 : end + 3], entries[end].end - entries[i].start)
+    _check_behind(entries[end + 1 : end + 3], entries[i].start)
     inner = list(entries[i + 2 : end])
     distinct = bool(inner) and inner[0].word == ("distinct",)
     if inner and inner[0].word in (("distinct",), ("all",)):
@@ -70,19 +70,24 @@ def aggregate_call(text: str, entries: Sequence[Entry], i: int) -> AggregateCall
     return AggregateCall(function, argument, inner[0].start, entries[end].end, end + 1 - i)
 
 
-def _check_behind(words: Sequence[Word], offset: int) -> None:
+def _check_behind(behind: Sequence[Entry], start: int) -> None:
+    words = [str(entry.word[0]) for entry in behind]
     match words:
-        case [("filter",), ("(",)]:
-            raise _unsupported("FILTER (WHERE ...)", "write sum(CASE WHEN ... THEN ... END), say", offset + 1)
-        case [("within",), ("group",)]:
-            raise _unsupported("WITHIN GROUP (...)", "leave it out: no aggregate here depends on order", offset + 1)
-        case [("ignore" | "respect",), ("nulls",)]:
-            raise _unsupported(f"{str(words[0][0]).upper()} NULLS", "leave it out: NULLs never count", offset + 1)
+        case ["filter", "("]:
+            what, hint = "FILTER (WHERE ...)", "write sum(CASE WHEN ... THEN ... END), say"
+        case ["within", _]:
+            what, hint = "WITHIN GROUP (...)", "leave it out: no aggregate here depends on order"
+        case ["ignore" | "respect", _]:
+            what, hint = f"{words[0].upper()} NULLS", "leave it out: NULLs never count"
+        case _:
+            return
+    raise _unsupported(what, hint, behind[0].start - start)
 
 
 def _check_arguments(name: str, words: Sequence[Word], distinct: bool) -> None:
     if not words:
-        raise _unsupported(f"{name}() without an argument", f"write {name}(stream.column)", 0)
+        wanted = "*" if name == "count" else "stream.column"
+        raise _unsupported(f"{name}() without an argument", f"write {name}({wanted})", 0)
     if distinct and name != "count":
         # The least of distinct values is the least of all.
         hint = f"write {name}(...) without it" if name in ("min", "max") else "only count takes it"

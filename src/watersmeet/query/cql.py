@@ -35,12 +35,13 @@ _CLAUSES = (TokenType.FROM, TokenType.WHERE, TokenType.GROUP_BY, TokenType.HAVIN
 
 @dataclass(frozen=True, slots=True)
 class FromItem:
-    """A stream of the FROM clause: what it reads, under which alias, within which window, and where that stands."""
+    """A stream of the FROM clause: what it reads, under which alias, within which window, and where the two stand."""
 
     source: str
     alias: str | None
     window: str | None
     position: int
+    name_position: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +78,19 @@ def read_sql(text: str) -> SqlQuery:
         check_statement(tokens)
         windows = find_windows(text, tokens)
         plain = [token for token in tokens if not windows.covers(token)]
-        blanked = windows.blanked(text)
+        blanked = _without_window_calls(windows.blanked(text), plain)
         with parser_errors(blanked, QUERY):
             tree = sqlglot.parse_one(blanked[: tokens[-1].end + 1], dialect="spark")
         refuse_unsupported(tree, plain)
         return _taken_apart(whole, tree, plain, windows)
+
+
+def _without_window_calls(text: str, tokens: Sequence[Any]) -> str:
+    """The text with another name, as long, for the function `window`: in GROUP BY the parser would see a clause."""
+    for token, following in pairwise(tokens):
+        if token.token_type == TokenType.WINDOW and following.token_type in (TokenType.L_PAREN, TokenType.DOT):
+            text = f"{text[: token.start]}_windo{text[token.end + 1 :]}"
+    return text
 
 
 def _one_statement(text: str) -> list[Any]:
@@ -110,6 +119,7 @@ def _taken_apart(whole: Fragment, tree: Any, tokens: Sequence[Any], windows: Win
         for column in join.args.get("using") or ():
             place = Fragment(column.name, whole.text, column.meta["start"])
             using.append(Using(place, len(tables) - 1))
+    _check_streams(clauses[TokenType.FROM], len(tables))
     streams = tuple(_from_item(table, windows) for table in tables)
     if windows.within is not None and windows.by_stream:
         raise QueryError(
@@ -134,9 +144,19 @@ def _taken_apart(whole: Fragment, tree: Any, tokens: Sequence[Any], windows: Win
     )
 
 
+def _check_streams(clause: Sequence[Any], count: int) -> None:
+    """Every comma and JOIN is followed by a stream: the parser overlooks some that are not."""
+    marks = (TokenType.COMMA, TokenType.JOIN)
+    places = [index for index, token, depth in _with_depth(clause) if depth == 0 and token.token_type in marks]
+    if len(places) + 1 != count:
+        last = next((i for i in places if i + 1 == len(clause) or clause[i + 1].token_type in marks), places[-1])
+        raise syntax_error(QUERY, f"unexpected '{clause[last].text}'", clause[last].start)
+
+
 def _from_item(table: Any, windows: Windows) -> FromItem:
-    start = table.this.meta["start"]
-    return FromItem(table.name, table.alias or None, windows.by_stream.get(start), start)
+    start, alias = table.this.meta["start"], table.args.get("alias")
+    name_start = start if alias is None else alias.this.meta["start"]
+    return FromItem(table.name, table.alias or None, windows.by_stream.get(start), start, name_start)
 
 
 def _clauses(tokens: Sequence[Any]) -> Iterator[tuple[Any, list[Any]]]:

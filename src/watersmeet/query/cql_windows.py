@@ -50,7 +50,7 @@ def find_windows(text: str, tokens: Sequence[Any]) -> Windows:
         token = tokens[index]
         if stream is not None and token.token_type == TokenType.L_BRACKET:
             if stream in by_stream:
-                raise _refused("a second window of one stream is not supported", "leave one out", token.start)
+                raise _refused("the stream has two windows", "leave one out", token.start, "CONFLICTING_WINDOWS")
             last = _closing(tokens, index)
             by_stream[stream] = _window(text, tokens[index : last + 1])
             spans.append((token.start, tokens[last].end + 1))
@@ -92,7 +92,7 @@ def _closing(tokens: Sequence[Any], opening: int) -> int:
     for index in range(opening + 1, len(tokens)):
         if tokens[index].token_type == TokenType.R_BRACKET:
             return index
-    raise _refused("the window is not closed", _HINT, tokens[opening].start)
+    raise _refused("the window is not closed", _HINT, tokens[opening].start, "INVALID_WINDOW")
 
 
 def _window(text: str, tokens: Sequence[Any]) -> str | None:
@@ -113,7 +113,7 @@ def _window(text: str, tokens: Sequence[Any]) -> str | None:
             raise _refused("the window NOW is not supported", "write [RANGE 1 MICROSECOND]", inner[0].start)
         case ["PARTITION" | "PARTITION BY", *_]:
             raise _refused("a window with PARTITION BY is not supported", _HINT, inner[0].start)
-    raise _refused("this is no window", _HINT, tokens[0].start)
+    raise _refused("this is no window", _HINT, tokens[0].start, "INVALID_WINDOW")
 
 
 def _is_within(tokens: Sequence[Any], index: int) -> bool:
@@ -131,7 +131,7 @@ def _is_within(tokens: Sequence[Any], index: int) -> bool:
 
 def _duration_tokens(tokens: Sequence[Any], first: int) -> Sequence[Any]:
     """Numbers with units, or a string and perhaps its unit: all up to what is no part of a duration."""
-    parts = (TokenType.NUMBER, TokenType.STRING, TokenType.INTERVAL, TokenType.DASH, TokenType.VAR, TokenType.YEAR)
+    parts = (TokenType.NUMBER, TokenType.STRING, TokenType.INTERVAL, TokenType.DASH, TokenType.VAR)
     end = first
     while end < len(tokens) and tokens[end].text.upper() != "WITHIN":
         # 30s is three tokens in one place
@@ -139,14 +139,15 @@ def _duration_tokens(tokens: Sequence[Any], first: int) -> Sequence[Any]:
             break
         end += 1
     if end == first:
-        raise _refused("WITHIN has no length", "write it like WITHIN 10 MINUTES", tokens[first - 1].start)
+        hint = "write it like WITHIN 10 MINUTES"
+        raise _refused("WITHIN has no length", hint, tokens[first - 1].start, "INVALID_WINDOW")
     return tokens[first:end]
 
 
 def _duration(text: str, tokens: Sequence[Any], before: Any) -> str:
     """The duration as `units` reads it, checked."""
     if not tokens:
-        raise _refused("the window has no length", "write it like 10 MINUTES", before.start)
+        raise _refused("the window has no length", "write it like RANGE 10 MINUTES", before.start, "INVALID_WINDOW")
     if tokens[0].token_type == TokenType.INTERVAL:
         tokens = tokens[1:]
     if tokens and tokens[0].token_type == TokenType.STRING:

@@ -16,7 +16,7 @@ from watersmeet.query.analysis import Analyse
 from watersmeet.query.cql import FromItem, SqlQuery, Using
 from watersmeet.query.expressions import quote
 from watersmeet.query.fragments import Fragment, at, draw
-from watersmeet.query.logical import STREAMS_MAX, JoinQuery, build_query
+from watersmeet.query.logical import STREAMS_MAX, JoinQuery, build_query, check_stream_name
 from watersmeet.query.names import find_column, nearest
 from watersmeet.query.relations import Stream
 from watersmeet.query.windows import only_timestamp
@@ -61,8 +61,9 @@ def sources_of(asked: SqlQuery, given: Sequence[str]) -> dict[str, str]:
         for item in asked.streams:
             with at(item.position):
                 source = _source(item, given)
+            with at(item.name_position):
                 name = item.alias or source
-                _check_name(name, found)
+                _check_name(name, source, found)
                 found[name] = source
         if len(found) < 2 or len(found) > STREAMS_MAX:
             raise QueryError(
@@ -89,11 +90,12 @@ def _source(item: FromItem, given: Sequence[str]) -> str:
     return named[0]
 
 
-def _check_name(name: str, found: Mapping[str, str]) -> None:
+def _check_name(name: str, source: str, found: Mapping[str, str]) -> None:
+    check_stream_name(name)
     if name.lower() in (known.lower() for known in found):
         raise QueryError(
             f"two streams are named '{name}'",
-            hint=f"give each a name of its own: FROM {name} AS a, {name} AS b",
+            hint=f"give each a name of its own, like FROM {source} AS a, {source} AS b",
             error_class="DUPLICATE_STREAM",
         )
 

@@ -110,7 +110,7 @@ def _check_aggregate(name: str, allowed: bool) -> None:
     if not allowed:
         raise QueryError(
             f"aggregate function {name}() cannot be used here",
-            hint="aggregates belong into the select list and into HAVING, one not inside another",
+            hint="aggregates belong in the select list and in HAVING, and not inside one another",
             error_class="UNSUPPORTED_FUNCTION",
         )
 

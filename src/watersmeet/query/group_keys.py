@@ -62,15 +62,20 @@ def group_keys(
     analyse: Analyse | None,
 ) -> GroupKeys:
     """The keys of GROUP BY; QueryErrors are drawn."""
-    result_time = frozenset() if _is_column(streams, RESULT_TIME) else frozenset({RESULT_TIME})
+    apart = frozenset(name for name in (RESULT_TIME, WINDOW) if not _is_column(streams, name))
     keys: dict[tuple[Word, ...], GroupKey] = {}
     windows: dict[tuple[Word, ...], ResultWindow] = {}
     for fragment in group_by:
         with fragment.drawn():
             meant = _meant(streams, fragment.stripped(), select)
         with meant.drawn():
+            entries = without_parentheses(entries_of(meant.text, streams, apart))
+            words = tuple(entry.word for entry in entries)
+            meant = meant.part(entries[0].start, entries[-1].end)
+        with meant.drawn():
             tree = parse(meant.text)
-            words = without_parentheses([e.word for e in entries_of(meant.text, streams, result_time)])
+            if isinstance(tree, exp.Anonymous) and tree.name.lower() == "session_window":
+                raise _refused("a session window is not supported", f"write window({RESULT_TIME}, '10 minutes')")
             if _is_window(tree):
                 windows[words] = _result_window(tree, windowed)
                 if len(windows) > 1:
@@ -78,11 +83,10 @@ def group_keys(
                 continue
             value = value_of(meant.text, streams, analyse)
             if not value.refs:
-                raise _refused(f"'{meant.text}' is the same for all rows", "leave it out of GROUP BY")
+                raise _refused(f"{meant.text} is the same for all rows", "leave it out of GROUP BY")
             check_comparable(value, streams, "GROUP BY")
             keys.setdefault(words, GroupKey(words, value))
     window_words, window = next(iter(windows.items()), ((), None))
-    apart = result_time | ({WINDOW} if window is not None else frozenset())
     return GroupKeys(tuple(keys.values()), window, window_words, apart)
 
 
@@ -114,7 +118,9 @@ def _expression(item: SelectText) -> Fragment:
 
 
 def _is_column(streams: Sequence[Stream], name: str) -> bool:
-    """Whether some stream has such a column."""
+    """Whether some stream has such a column, or is called so."""
+    if name.lower() in (stream.name.lower() for stream in streams):
+        return True
     try:
         resolve(streams, [name])
     except QueryError as error:

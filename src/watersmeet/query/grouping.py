@@ -68,7 +68,7 @@ def aggregate_query(
     for fragment in having:
         with fragment.drawn():
             conditions.append(groups.sql(fragment.text, aliases).strip())
-            groups.check_condition(conditions[-1])
+            groups.check_condition(conditions[-1], fragment.text)
             check_internal_names(groups.columns())
     for text, item in zip(texts, items, strict=True):
         with text.fragment.drawn():
@@ -159,23 +159,22 @@ class _Groups:
     def _apart(self, entry: Entry, aliases: Mapping[str, str]) -> str:
         if entry.apart is not None and entry.apart in aliases:
             return f"({aliases[entry.apart]})"
-        if entry.apart == WINDOW:
+        if entry.apart == WINDOW and self.keys.window is not None:
             return quote(WINDOW)
-        raise QueryError(
-            f"{RESULT_TIME} stands only in window({RESULT_TIME}, ...), as typed in GROUP BY",
-            hint="select window.start or window.end, or the event time of a stream",
-            error_class="UNGROUPED_COLUMN",
-            position=entry.start,
-        )
+        raise _no_such_time(entry)
 
     def _aggregate(self, call: AggregateCall) -> str:
         """The column of a call; equal calls share one."""
-        words = tuple(entry.word for entry in entries_of(call.argument, self.streams)) if call.argument else ()
-        if (call.function, words) not in self.aggregates:
-            with at(call.start):
+        with at(call.start):
+            entries = entries_of(call.argument, self.streams, self.keys.apart) if call.argument else []
+            for entry in entries:
+                if entry.apart is not None:
+                    raise _no_such_time(entry)
+            key = (call.function, *(entry.word for entry in entries))
+            if key not in self.aggregates:
                 argument = value_of(call.argument, self.streams, self.analyse) if call.argument else None
-                self.aggregates[call.function, words] = call.of(argument, self.streams)
-        return aggregate_column(list(self.aggregates).index((call.function, words)))
+                self.aggregates[key] = call.of(argument, self.streams)
+        return aggregate_column(list(self.aggregates).index(key))
 
     def columns(self) -> Iterator[Column]:
         """Every column of a stream that keys and aggregates read."""
@@ -196,13 +195,22 @@ class _Groups:
             fields.append(pa.field(WINDOW, pa.struct([("start", time), ("end", time)])))
         return self.analyse(sql, fields)
 
-    def check_condition(self, sql: str) -> None:
+    def check_condition(self, sql: str, text: str) -> None:
         if self.check(sql) not in (None, pa.bool_(), pa.null()):
             raise QueryError(
-                f"HAVING '{on_one_line(sql)}' is not a condition",
+                f"'{on_one_line(text)}' is not a condition",
                 hint="compare it with something",
                 error_class="TYPE_MISMATCH",
             )
+
+
+def _no_such_time(entry: Entry) -> QueryError:
+    if entry.apart == WINDOW:
+        message, hint = "the rows are not grouped by a window", f"add GROUP BY window({RESULT_TIME}, '10 minutes')"
+    else:
+        message = f"{RESULT_TIME} stands only in window({RESULT_TIME}, ...), as typed in GROUP BY"
+        hint = "use window.start or window.end, or the event time of a stream"
+    return QueryError(message, hint=hint, error_class="UNGROUPED_COLUMN", position=entry.start)
 
 
 def _neither(column: Column, position: int) -> QueryError:

@@ -191,12 +191,7 @@ def _check_streams(streams: Sequence[Stream]) -> None:
         )
     seen: set[str] = set()
     for stream in streams:
-        if not _IDENTIFIER.fullmatch(stream.name):
-            raise QueryError(
-                f"'{stream.name}' cannot be the name of a stream",
-                hint="use letters, digits and underscores, and start with no digit",
-                error_class="INVALID_STREAM_NAME",
-            )
+        check_stream_name(stream.name)
         if stream.name.lower() in seen:
             raise QueryError(
                 f"two streams are named '{stream.name}'",
@@ -205,6 +200,15 @@ def _check_streams(streams: Sequence[Stream]) -> None:
             )
         seen.add(stream.name.lower())
         _check_stream(stream)
+
+
+def check_stream_name(name: str) -> None:
+    if not _IDENTIFIER.fullmatch(name):
+        raise QueryError(
+            f"'{name}' cannot be the name of a stream",
+            hint="use letters, digits and underscores, and start with no digit",
+            error_class="INVALID_STREAM_NAME",
+        )
 
 
 def _check_stream(stream: Stream) -> None:

@@ -33,6 +33,6 @@ def select_text(fragment: Fragment) -> SelectText:
                 hint="name the columns of GROUP BY and the aggregates",
                 error_class="UNGROUPED_COLUMN",
             )
-        if not isinstance(inner, exp.Condition | exp.Paren):
+        if not isinstance(inner, exp.Condition | exp.Paren | exp.Filter | exp.WithinGroup | exp.IgnoreNulls):
             raise cannot_select(fragment.text)
     return SelectText(fragment, without_alias(fragment.text, tree), tree.alias if inner is not tree else None)

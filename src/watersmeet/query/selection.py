@@ -54,7 +54,7 @@ def _items(streams: Sequence[Stream], text: str) -> Iterator[SelectItem]:
 def cannot_select(text: str) -> QueryError:
     return QueryError(
         f"cannot select '{on_one_line(text)}'",
-        hint="give one column per argument: 'stream.column', 'expression AS name', 'stream.*' or '*'",
+        hint="a result column is 'stream.column', 'expression AS name', 'stream.*' or '*'",
         error_class="UNSUPPORTED_SYNTAX",
     )
 

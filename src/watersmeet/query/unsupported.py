@@ -21,7 +21,6 @@ _USED = {
     exp.Table: {"this", "alias", "joins"},
     exp.Join: {"this", "on", "using", "kind", "side", "method"},
     exp.Group: {"expressions"},
-    exp.TableAlias: {"this"},
 }
 _OUTPUT = "do it to the output of the join"
 # Argument of a node: what it is called, what to do.
@@ -36,7 +35,7 @@ _NAMES = {
     "with": ("WITH", "name the DataFrame as a stream instead"),
     "hint": ("a hint", "leave it out: the plan is chosen while the query runs, or with option plan"),
     "laterals": ("LATERAL VIEW", "explode the stream's DataFrame before the join"),
-    "pivots": ("PIVOT", _OUTPUT),
+    "pivots": ("PIVOT or UNPIVOT", _OUTPUT),
     "qualify": ("QUALIFY", _OUTPUT),
     "windows": ("the WINDOW clause", "window functions need all rows: " + _OUTPUT),
     "sample": ("TABLESAMPLE", "sample the stream's DataFrame before the join"),
@@ -60,18 +59,19 @@ _WORDS = {
     "LATERAL VIEW": ("LATERAL",),
     "the WINDOW clause": ("WINDOW",),
     "time travel": ("TIMESTAMP", "VERSION", "FOR"),
-    "PIVOT": ("PIVOT", "UNPIVOT"),
+    "PIVOT or UNPIVOT": ("PIVOT", "UNPIVOT"),
     "GROUP BY ALL": ("ALL",),
     "WITH TOTALS": ("TOTALS",),
 }
+# Words before JOIN, and what to do if that is something else than for most.
 _JOINS = {
-    TokenType.LEFT: "LEFT JOIN",
-    TokenType.RIGHT: "RIGHT JOIN",
-    TokenType.FULL: "FULL JOIN",
-    TokenType.SEMI: "SEMI JOIN",
-    TokenType.ANTI: "ANTI JOIN",
-    TokenType.CROSS: "CROSS JOIN",
-    TokenType.NATURAL: "NATURAL JOIN",
+    TokenType.LEFT: "",
+    TokenType.RIGHT: "",
+    TokenType.FULL: "",
+    TokenType.SEMI: "",
+    TokenType.ANTI: "",
+    TokenType.CROSS: "write JOIN ... ON, or a comma and a condition in WHERE",
+    TokenType.NATURAL: "name the columns: JOIN ... USING (column)",
 }
 _SET_OPERATIONS = (TokenType.UNION, TokenType.EXCEPT, TokenType.INTERSECT)
 _SUBQUERY_HINT = "join its rows as a stream of their own"
@@ -99,24 +99,22 @@ def check_statement(tokens: Sequence[Any]) -> None:
             raise _refused("the pipe |>", "write the query as SELECT ... FROM ... WHERE ...", token.start)
         from_seen = from_seen or (kind == TokenType.FROM and depth == 0)
         if from_seen and depth == 0 and kind in _JOINS and _starts_join(tokens, index):
-            raise _refused_join(kind, token.start)
+            raise _refused_join(tokens[index:])
 
 
 def _starts_join(tokens: Sequence[Any], index: int) -> bool:
     """Whether such a word belongs to a join; left(...) is a function, and any of them can be a name."""
     following = [token.token_type for token in tokens[index + 1 : index + 4]]
-    words = (*_JOINS, TokenType.OUTER, TokenType.INNER)
-    while following and following[0] in words:
+    while following and following[0] in (*_JOINS, TokenType.OUTER, TokenType.INNER):
         following.pop(0)
     return following[:1] == [TokenType.JOIN]
 
 
-def _refused_join(kind: Any, position: int) -> QueryError:
-    if kind == TokenType.CROSS:
-        return _refused("CROSS JOIN", "write JOIN ... ON, or a comma and a condition in WHERE", position)
-    if kind == TokenType.NATURAL:
-        return _refused("NATURAL JOIN", "name the columns: JOIN ... USING (column)", position)
-    return _refused(_JOINS[kind], "only inner joins are: write JOIN ... ON", position)
+def _refused_join(tokens: Sequence[Any]) -> QueryError:
+    end = next(i for i, token in enumerate(tokens) if token.token_type == TokenType.JOIN)
+    name = " ".join(token.text.upper() for token in tokens[: end + 1])
+    hint = _JOINS[tokens[0].token_type] or "only inner joins are: write JOIN ... ON"
+    return _refused(name, hint, tokens[0].start)
 
 
 def refuse_unsupported(tree: Any, tokens: Sequence[Any]) -> None:
@@ -126,7 +124,7 @@ def refuse_unsupported(tree: Any, tokens: Sequence[Any]) -> None:
     _check_node(tree, tokens)
     source = tree.args.get("from_", tree.args.get("from"))
     if not tree.expressions:
-        raise syntax_error("the query", "nothing is selected", tokens[0].end + 1)
+        raise syntax_error("the query", "nothing is selected", tokens[min(1, len(tokens) - 1)].start)
     if source is None:
         raise _refused("a query without FROM", "name the streams: FROM stream, stream", tokens[0].start)
     _check_table(source.this, tokens)
@@ -173,10 +171,10 @@ def _check_table(table: Any, tokens: Sequence[Any]) -> None:
                 if table.args.get(name):
                     raise _refused(*_NAMES[name], start)
             _check_node(table, tokens)
-            if table.args.get("alias"):
-                _check_node(table.args["alias"], tokens)
+            if table.args.get("alias") and table.args["alias"].args.get("columns"):
+                raise _refused(*_NAMES["columns"], start_of(table.args["alias"].args["columns"][0]) or start)
         case exp.Table(this=exp.Placeholder() | exp.Parameter()):
-            raise _refused("a parameter", "write the name of the stream", start)
+            raise _refused("a parameter", "write the name of the stream", _place(tokens, ":", "?", "@", "{", "$"))
         case exp.Table():
             raise _refused("a table function", "give its rows as a stream", start)
         case exp.Values():
@@ -186,7 +184,7 @@ def _check_table(table: Any, tokens: Sequence[Any]) -> None:
         case exp.Lateral() | exp.Unnest():
             raise _refused("LATERAL", "explode the stream's DataFrame before the join", _place(tokens, "LATERAL"))
         case _:
-            raise _refused("parentheses in FROM", "write the streams one after the other", start)
+            raise _refused("a join in parentheses", "write the streams one after the other", start)
 
 
 def _named(argument: str, tokens: Sequence[Any]) -> QueryError:

@@ -1,7 +1,8 @@
 """Values of joined rows, as aggregates and groups read them: by the engine where it can, else by Spark.
 
-The engine computes an expression only if it gives the type that Spark would give. Where there is no Spark to ask, what
-the engine cannot compute is refused.
+The engine computes an expression only if it gives the type that Spark would give, and never moves a timestamp: Spark
+does that on the wall clock of the session (see `query/coercion.py`). Where there is no Spark to ask, what the engine
+cannot compute is refused.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from watersmeet.errors import QueryError
 from watersmeet.query.aggregates import Value
 from watersmeet.query.analysis import Analyse
 from watersmeet.query.coercion import type_of
-from watersmeet.query.expressions import Column, Expression
+from watersmeet.query.expressions import Arithmetic, Column, Expression, walk
 from watersmeet.query.names import field_of_column, type_of_column
 from watersmeet.query.relations import Stream, internal_name
 from watersmeet.query.residual import to_expression
 from watersmeet.query.sqltext import SqlText, on_one_line, parse, read
-from watersmeet.query.types import collation_of, is_atomic, spark_name
+from watersmeet.query.types import collation_of, is_atomic, is_duration, is_timestamp, spark_name
 
 
 def value_of(text: str, streams: Sequence[Stream], analyse: Analyse | None) -> Value:
@@ -43,9 +44,15 @@ def value_of(text: str, streams: Sequence[Stream], analyse: Analyse | None) -> V
 
 
 def _by_engine(sql: SqlText, streams: Sequence[Stream]) -> tuple[Expression, pa.DataType] | None:
+    def column_type(column: Column) -> pa.DataType:
+        return type_of_column(streams, column)
+
     try:
-        expression = to_expression(sql.tree, sql.reference, lambda column: type_of_column(streams, column))
-        return expression, type_of(expression, lambda column: type_of_column(streams, column))
+        expression = to_expression(sql.tree, sql.reference, column_type)
+        moved = [type_of(node, column_type) for node in walk(expression) if isinstance(node, Arithmetic)]
+        if any(is_timestamp(type_) or is_duration(type_) for type_ in moved):
+            return None
+        return expression, type_of(expression, column_type)
     except QueryError:
         return None
 

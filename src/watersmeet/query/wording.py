@@ -79,15 +79,12 @@ def _bare(text: str) -> Any:
     return holder
 
 
-def without_parentheses(words: Sequence[Word]) -> tuple[Word, ...]:
-    """The words inside the parentheses that surround all of them."""
-    while len(words) > 2 and _closing(words) == len(words) - 1:
-        words = words[1:-1]
-    return tuple(words)
-
-
-def _closing(words: Sequence[Word]) -> int | None:
-    return closing(words, 0) if words[0] == ("(",) else None
+def without_parentheses(entries: Sequence[Entry]) -> Sequence[Entry]:
+    """What is inside the parentheses that surround all."""
+    words = [entry.word for entry in entries]
+    if len(words) > 2 and words[0] == ("(",) and closing(words, 0) == len(words) - 1:
+        return without_parentheses(entries[1:-1])
+    return entries
 
 
 def closing(words: Sequence[Word], opening: int) -> int | None:

@@ -220,8 +220,7 @@ LCASE = BANK.append(pa.field("c", pa.string(), metadata={"collation": "UTF8_LCAS
             {"select": ["* EXCEPT (price)"]},
             "[UNSUPPORTED_SYNTAX] cannot select '* EXCEPT (price)' (line 1, column 1)\n"
             "  * EXCEPT (price)\n  ^\n"
-            "give one column per argument: 'stream.column', "
-            "'expression AS name', 'stream.*' or '*'",
+            "a result column is 'stream.column', 'expression AS name', 'stream.*' or '*'",
         ),
         (
             {"select": ["bank1.price, bank2.price"]},
@@ -236,8 +235,7 @@ LCASE = BANK.append(pa.field("c", pa.string(), metadata={"collation": "UTF8_LCAS
         (
             {"select": ["DROP TABLE x"]},
             "[UNSUPPORTED_SYNTAX] cannot select 'DROP TABLE x' (line 1, column 1)\n  DROP TABLE x\n  ^\n"
-            "give one column per argument: 'stream.column', "
-            "'expression AS name', 'stream.*' or '*'",
+            "a result column is 'stream.column', 'expression AS name', 'stream.*' or '*'",
         ),
     ],
 )

@@ -283,7 +283,7 @@ def test_unfit_functions_are_refused_by_name(text, name):
 
 
 def test_aggregates_are_refused_in_conditions():
-    hint = "aggregates belong into the select list and into HAVING, one not inside another"
+    hint = "aggregates belong in the select list and in HAVING, and not inside one another"
     assert error("a.n = sum(a.n)") == f"[UNSUPPORTED_FUNCTION] aggregate function sum() cannot be used here. {hint}"
 
 
