@@ -17,8 +17,8 @@ as a draw: it is what one gets who forgets that results share rows.
 qty is uniform in 1 .. 10. The streams are seen to 10, 30 and 60 %; in *unequal*, to 5/10/30, 10/30/60 and 30/60/100 %.
 Populations are drawn anew after some runs. Reported are the share of runs whose interval holds the truth, and its width
 as the median of (high - low) / 2 |truth|. Runs without an interval (no result yet) are not counted, but their number is
-reported. `--buckets 8192` shows what the noise of sketches does: almost none is left. Where a figure misses the aim, the
-table says so.
+reported. `--buckets 8192` shows what the noise of sketches does: almost none is left. Figures that miss the aim are
+marked in the table.
 """
 
 from __future__ import annotations

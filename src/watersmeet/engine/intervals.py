@@ -30,7 +30,7 @@ times the sum of |y|), which is the relative error if all y have one sign, and n
     T + sigma (exp(b t) - 1) / b        and        T + sigma (exp(-b t) - 1) / b
 
 are the ends, from T exp(+-t sigma / T) for one sign to T +- t sigma. t is Student's, its degrees of freedom those of
-the variance. An average is a ratio of sums; to first order it varies as the sum of y - average does, divided by the count.
+the variance. An average is a ratio of sums; to first order it varies as the sum of y - average, divided by the count.
 
 *Known limitation.* What has not been seen cannot be known: if a few rows that have not come yet hold most of the final
 sum, intervals are too short. `benchmarks/confidence_coverage.py` measures by how much.
@@ -142,14 +142,15 @@ def _spread(sums: Floats, sketches: Floats, arrivals: Arrivals) -> _Spread:
     if not arrivals.tells:
         unknown = np.full(len(sums), np.nan)
         return _Spread(unknown, unknown)
-    moments = np.square(sketches).sum(axis=-1)
-    variance = unbiased_variance(sums, moments, arrivals)
-    bound = variance_one_by_one(sums, moments, arrivals)
-    noise = np.sqrt(2 / sketches.shape[-1] * np.square(_coefficients(arrivals)[1:] * moments).sum(axis=-1))
-    error = np.sqrt(_variance_by_rows(sketches, moments, arrivals) + np.square(noise))
-    used = np.clip(np.maximum(variance, 0) + CAUTION * error, bound / len(arrivals.seen), np.hypot(bound, noise))
-    ratio = np.divide(used, error, out=np.full(len(sums), np.inf), where=error != 0)
-    return _Spread(np.sqrt(used), np.maximum(2 * np.square(ratio), FREEDOM_MIN))
+    with np.errstate(over="ignore", invalid="ignore"):
+        moments = np.square(sketches).sum(axis=-1)
+        variance = unbiased_variance(sums, moments, arrivals)
+        bound = variance_one_by_one(sums, moments, arrivals)
+        noise = np.sqrt(2 / sketches.shape[-1] * np.square(_coefficients(arrivals)[1:] * moments).sum(axis=-1))
+        error = np.sqrt(_variance_by_rows(sketches, moments, arrivals) + np.square(noise))
+        used = np.clip(np.maximum(variance, 0) + CAUTION * error, bound / len(arrivals.seen), np.hypot(bound, noise))
+        ratio = np.divide(used, error, out=np.full(len(sums), np.inf), where=error != 0)
+        return _Spread(np.sqrt(used), np.maximum(2 * np.square(ratio), FREEDOM_MIN))
 
 
 def unbiased_variance(sums: Floats, moments: Floats, arrivals: Arrivals) -> Floats:
@@ -169,8 +170,9 @@ def variance_one_by_one(sums: Floats, moments: Floats, arrivals: Arrivals) -> Fl
 def _variance_by_rows(sketches: Floats, moments: Floats, arrivals: Arrivals) -> Floats:
     """The variance of the variance that is due to the sample having these rows and not others.
 
-    It is the sum over rows of the fourth powers of what they contribute. Squared signs are 1, so that in the sum over
-    buckets of fourth powers three times the square of the second moment is mixed in, once per bucket.
+    It is the sum over rows of the fourth powers of what they contribute; not less the mean, which is on the safe side.
+    To the sum of fourth powers of buckets, rows that share a bucket add three times the square of the second moment,
+    divided by the number of buckets.
     """
     found = np.zeros(len(moments))
     for i, (n, weight) in enumerate(zip(arrivals.seen, _row_weights(arrivals), strict=True)):

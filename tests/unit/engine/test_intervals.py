@@ -186,9 +186,13 @@ def test_a_count_that_hardly_varies_is_not_thought_certain():
     assert high - low < 0.3 * estimate
 
 
-def test_values_that_are_no_numbers_have_no_interval():
-    found = final_sum(running(IDS, np.where(Y > 8, np.nan, Y)), Arrivals((300, 300), (900, 900)))
-    assert np.isnan([found.estimate[0], found.low[0], found.high[0]]).all()
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("odd", [np.nan, np.inf])
+def test_values_that_are_not_finite_have_no_interval(odd):
+    arrivals, total = Arrivals((300, 300), (900, 900)), running(IDS, np.where(Y > 8, odd, Y))
+    for found in (final_sum(total, arrivals), final_average(total, COUNT, arrivals)):
+        assert not np.isfinite(found.estimate[0])
+        assert np.isnan([found.low[0], found.high[0]]).all()
 
 
 @pytest.mark.parametrize(
