@@ -7,17 +7,20 @@ rows of runs and panes of windows are all reduced by one function.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal, localcontext
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.engine.inbox import normalise_key
+from watersmeet.engine.sketch import sketch
 from watersmeet.errors import WatersmeetError
 from watersmeet.plan.aggregate import Accumulator, AggregatePlan, Finish
 from watersmeet.query.types import is_decimal, is_floating
-from watersmeet.state.run import Ints, take
+from watersmeet.state.run import Hashes, Ints, take
 
 LOW_BITS = 32
 LOW_MASK = (1 << LOW_BITS) - 1
@@ -25,19 +28,60 @@ HALF_MAX = 1 << (63 - LOW_BITS)
 AFTER_SIGN = np.int64((1 << 63) - 1)
 
 
-def accumulate(
-    plan: AggregatePlan, keys: Sequence[pa.Array], latest: Ints | None, arguments: Sequence[pa.Array], rows: int
-) -> pa.RecordBatch:
-    """Joined rows, given by their keys, times and arguments, as one accumulated row per group and pane."""
+@dataclass(frozen=True, slots=True, eq=False)
+class JoinedRows:
+    """What is accumulated of joined rows: keys, arguments, in a windowed aggregation their times, and with intervals the
+    ids of the rows that they are made of, one array for each stream."""
+
+    rows: int
+    keys: Sequence[pa.Array]
+    arguments: Sequence[pa.Array]
+    times: Ints | None
+    row_ids: Sequence[Hashes] = ()
+
+
+def accumulate(plan: AggregatePlan, joined: JoinedRows) -> tuple[pa.RecordBatch, Ints]:
+    """Joined rows as one accumulated row per group and pane, and the first joined row of each."""
+    keys, rows = joined.keys, joined.rows
     grouped = [normalise_key(key) for key in keys]
     if plan.pane_us is not None:
-        assert latest is not None
-        grouped.insert(0, pa.array(latest - latest % np.int64(plan.pane_us)))
+        assert joined.times is not None
+        grouped.insert(0, pa.array(joined.times - joined.times % np.int64(plan.pane_us)))
     numbers, first = group_numbers(grouped, rows)
-    made = [make(accumulator, arguments, rows) for accumulator in plan.accumulators]
+    plain = [i for i, a in enumerate(plan.accumulators) if a.combine != "add"]
+    made = [make(plan.accumulators[i], joined.arguments, rows) for i in plain]
+    found = dict(zip(plain, reduce(numbers, len(first), made, [plan.accumulators[i] for i in plain]), strict=True))
+    found |= _sketches(plan, joined, numbers, len(first))
     columns = [take(column, first) for column in grouped]
-    columns += reduce(numbers, len(first), made, plan.accumulators)
-    return pa.RecordBatch.from_arrays(columns, schema=plan.frame)
+    columns += [found[i] for i in range(len(plan.accumulators))]
+    return pa.RecordBatch.from_arrays(columns, schema=plan.frame), first
+
+
+def _sketches(plan: AggregatePlan, joined: JoinedRows, numbers: Ints, count: int) -> dict[int, pa.Array]:
+    """The sketches among the accumulators; all at once, since they have their hashes in common."""
+    wanted = [i for i, a in enumerate(plan.accumulators) if a.combine == "add"]
+    if not wanted:
+        return {}
+    values = []
+    for accumulator in (plan.accumulators[i] for i in wanted):
+        column = None if accumulator.argument is None else joined.arguments[accumulator.argument]
+        if column is None:
+            values.append(np.ones(joined.rows))
+        elif accumulator.made == "known sketch":
+            values.append(pc.is_valid(column).cast(pa.float64()).to_numpy())
+        else:
+            values.append(column.cast(pa.float64()).fill_null(0).to_numpy())
+    found = sketch(joined.row_ids, values, numbers, count)
+    return {i: _lists(one.reshape(count, -1), plan.accumulators[i].type) for i, one in zip(wanted, found, strict=True)}
+
+
+def _lists(values: npt.NDArray[np.float64], kind: pa.DataType) -> pa.Array:
+    return pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), type=kind)
+
+
+def numbers_of_lists(lists: pa.Array) -> npt.NDArray[np.float64]:
+    """Lists of one length as a table of numbers."""
+    return lists.flatten().to_numpy().reshape(len(lists), lists.type.list_size)
 
 
 def group_numbers(columns: Sequence[pa.Array], rows: int) -> tuple[Ints, Ints]:
@@ -66,6 +110,8 @@ def make(accumulator: Accumulator, arguments: Sequence[pa.Array], rows: int) -> 
         return pa.ListArray.from_arrays(pa.array(offsets), values.drop_null(), type=accumulator.type)
     if accumulator.made == "ordered":
         return _ordered(values)
+    if accumulator.made == "magnitude":
+        return pc.abs(values.cast(pa.float64())).fill_null(0)
     values = values.cast(accumulator.type)
     if accumulator.combine != "sum":
         return values
@@ -82,7 +128,7 @@ def reduce(
     numbers: Ints, count: int, columns: Sequence[pa.Array], accumulators: Sequence[Accumulator]
 ) -> list[pa.Array]:
     """One value of every accumulator for each of `count` groups; every group has a row."""
-    plain = [i for i, a in enumerate(accumulators) if a.combine != "unite"]
+    plain = [i for i, a in enumerate(accumulators) if a.combine not in ("unite", "add")]
     table = pa.table([pa.array(numbers), *(columns[i] for i in plain)], ["group", *(str(i) for i in plain)])
     found = table.group_by("group", use_threads=False).aggregate([(str(i), accumulators[i].combine) for i in plain])
     order = np.empty(count, dtype=np.int64)
@@ -91,6 +137,10 @@ def reduce(
     for i, accumulator in enumerate(accumulators):
         if accumulator.combine == "unite":
             reduced.append(_united(numbers, count, columns[i]))
+        elif accumulator.combine == "add":
+            added = np.zeros((count, accumulator.type.list_size))
+            np.add.at(added, numbers, numbers_of_lists(columns[i]))
+            reduced.append(_lists(added, accumulator.type))
         else:
             values = found.column(f"{i}_{accumulator.combine}").combine_chunks()
             reduced.append(take(values, order).cast(accumulator.type))

@@ -20,13 +20,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.engine.accumulators import finish, make, reduce
+from watersmeet.engine.accumulators import finish, make, numbers_of_lists, reduce
 from watersmeet.engine.inbox import normalise_key
+from watersmeet.engine.intervals import Arrivals, Running, final_average, final_count, final_sum
 from watersmeet.engine.kernels import all_rows, expand, match_keys
 from watersmeet.engine.windows import Windows, windows_between, windows_of_panes
-from watersmeet.plan.aggregate import PANE, AggregatePlan
+from watersmeet.plan.aggregate import PANE, AggregatePlan, RunningPlan
 from watersmeet.plan.frame import HASH
-from watersmeet.query.aggregates import key_column
+from watersmeet.query.aggregates import WINDOW, key_column
 from watersmeet.state.run import Ints, Run, build_runs, merge_runs, select_rows, take_rows
 
 
@@ -107,9 +108,14 @@ def shown_windows(plan: AggregatePlan, run: Run, windows: Windows) -> pa.RecordB
 def nothing_yet(plan: AggregatePlan) -> pa.RecordBatch:
     """The one group of an aggregation without GROUP BY, before any row: counts are 0, all else is NULL."""
     empty = [pa.nulls(1, value.type) for value in plan.arguments]
-    made = [make(accumulator, empty, 1) for accumulator in plan.accumulators]
-    zero = [pa.array([0]) if a.made == "rows" else column for a, column in zip(plan.accumulators, made, strict=True)]
-    return pa.RecordBatch.from_arrays(finish(plan, zero), schema=plan.output_schema)
+    zero = []
+    for accumulator in plan.accumulators:
+        if accumulator.combine == "add":
+            zero.append(pa.array([[0.0] * accumulator.type.list_size], accumulator.type))
+        else:
+            zero.append(pa.array([0]) if accumulator.made == "rows" else make(accumulator, empty, 1))
+    columns = [*finish(plan, zero), *(zero[i] for i in plan.accumulators_of_intervals)]
+    return pa.RecordBatch.from_arrays(columns, schema=plan.shown_schema)
 
 
 def touched_windows(plan: AggregatePlan, run: Run, delta: Sequence[Run]) -> Windows | None:
@@ -161,11 +167,41 @@ def _rows(
 ) -> pa.RecordBatch:
     columns = decoded_keys(plan, take_rows(run.keys, ranks))
     columns += finish(plan, accumulated)
+    columns += [accumulated[i] for i in plan.accumulators_of_intervals]
     if starts is not None:
         assert plan.window is not None
         bounds = [pa.array(t).cast(plan.time_type) for t in (starts, starts + np.int64(plan.window.length_us))]
-        columns.append(pa.StructArray.from_arrays(bounds, fields=list(plan.output_schema.field(-1).type)))
+        columns.append(pa.StructArray.from_arrays(bounds, fields=list(plan.shown_schema.field(WINDOW).type)))
+    return pa.RecordBatch.from_arrays(columns, schema=plan.shown_schema)
+
+
+def with_intervals(plan: AggregatePlan, shown: pa.RecordBatch, seen: Sequence[int]) -> pa.RecordBatch:
+    """Rows of groups as slots show them, with their intervals when so many rows of each stream have arrived."""
+    if plan.confidence is None:
+        return shown
+    arrivals = Arrivals(tuple(seen), plan.confidence.totals)
+    columns = shown.columns[: len(shown.columns) - len(plan.accumulators_of_intervals)]
+    for one in plan.intervals:
+        value = _running(plan, shown, one.value)
+        match plan.finishes[one.aggregate].aggregate.function:
+            case "count":
+                found = final_count(value, arrivals, plan.confidence.level)
+            case "sum":
+                found = final_sum(value, arrivals, plan.confidence.level)
+            case _:
+                assert one.count is not None
+                found = final_average(value, _running(plan, shown, one.count), arrivals, plan.confidence.level)
+        columns += [pa.array(bound, from_pandas=True) for bound in (found.estimate, found.low, found.high)]
     return pa.RecordBatch.from_arrays(columns, schema=plan.output_schema)
+
+
+def _running(plan: AggregatePlan, shown: pa.RecordBatch, part: RunningPlan) -> Running:
+    def column(number: int) -> pa.Array:
+        return shown.column(plan.layout.payload.names[number])
+
+    sets = (1 << len(plan.confidence.totals)) - 1 if plan.confidence is not None else 0
+    sums, magnitudes = (column(i).cast(pa.float64()).to_numpy() for i in (part.sums, part.magnitudes))
+    return Running(sums, magnitudes, numbers_of_lists(column(part.sketches)).reshape(shown.num_rows, sets, -1))
 
 
 def encoded_keys(plan: AggregatePlan, keys: Sequence[pa.Array], rows: int) -> pa.RecordBatch:

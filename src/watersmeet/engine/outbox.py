@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.engine.accumulators import accumulate
+from watersmeet.engine.accumulators import JoinedRows, accumulate
 from watersmeet.engine.expressions import compute
 from watersmeet.engine.mjoin import Joined
 from watersmeet.plan.aggregate import AggregatePlan
@@ -48,9 +48,11 @@ def emit(plan: JoinPlan, feeds: Sequence[Place], joined: Joined) -> Iterator[Emi
 
 def _accumulated(plan: AggregatePlan, joined: Joined) -> pa.RecordBatch:
     """Results of the join, accumulated by group as far as this chunk goes."""
-    latest = None if plan.window is None else joined.partials.latest
     keys, arguments = ([_computed(value, joined) for value in values] for values in (plan.keys, plan.arguments))
-    return accumulate(plan, keys, latest, arguments, joined.rows)
+    row_ids = () if plan.confidence is None else plan.confidence.row_ids
+    ids = [joined.column(column).to_numpy().view(np.uint64) for column in row_ids]
+    times = None if plan.window is None else joined.partials.latest
+    return accumulate(plan, JoinedRows(joined.rows, keys, arguments, times, ids))[0]
 
 
 def _computed(value: Value, joined: Joined) -> pa.Array:

@@ -28,13 +28,15 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from watersmeet.plan.aggregate import SKETCH_BUCKETS
+from watersmeet.query.confidence import STREAMS_MAX
+
 Floats = npt.NDArray[np.float64]
 Hashes = npt.NDArray[np.uint64]
 Ints = npt.NDArray[np.int64]
 
-BUCKETS = 128
-"""Numbers per set of streams, a power of two: a standard error is known to within 1 / sqrt(2 * 128), or 6 %."""
-STREAMS_MAX = 5
+BUCKETS = SKETCH_BUCKETS
+"""A standard error is known to within 1 / sqrt(2 * 128), or 6 %."""
 CHUNK = 1 << 14
 """Results hashed at a time; their hashes stay in the cache."""
 

@@ -64,7 +64,9 @@ def _aggregation(plan: AggregatePlan) -> list[str]:
         keys.append(f"window of the result time: {window_text(plan.window)}")
     lines = [f"group by  {', '.join(keys) or 'nothing: one group'}"]
     for i, finish in enumerate(plan.finishes):
-        lines.append(f"aggregate {aggregate_column(i)} = {aggregate_text(finish.aggregate)}")
+        has_interval = any(one.aggregate == i for one in plan.intervals)
+        level = f", with an interval of {plan.confidence.level:.1%}" if plan.confidence and has_interval else ""
+        lines.append(f"aggregate {aggregate_column(i)} = {aggregate_text(finish.aggregate)}{level}")
     return lines
 
 

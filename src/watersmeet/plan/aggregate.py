@@ -14,6 +14,8 @@ in any order, and the store is merged, kept in memory and recovered like that of
 |                   | DECIMAL with all digits Arrow has                                                               |
 | MIN(x), MAX(x)    | the least or greatest; of floats an integer in their order, NaN being the greatest as in Spark  |
 | COUNT(DISTINCT x) | the list of distinct values                                                                     |
+| with an interval  | as doubles: the sum, the sum of magnitudes, and a sketch (`engine/sketch.py`); for AVG also     |
+|                   | those of the count                                                                              |
 
 The groups of a windowed aggregation are kept by *pane*: the longest time ranges of which every window is made.
 """
@@ -34,22 +36,26 @@ from watersmeet.query.aggregates import (
     WINDOW,
     Aggregate,
     Aggregation,
+    Confidence,
     ResultWindow,
     Value,
     aggregate_column,
     key_column,
 )
+from watersmeet.query.confidence import BOUNDS, bound_column
 from watersmeet.query.logical import JoinQuery
 from watersmeet.query.types import is_decimal, is_floating, spark_name
 
 OutputMode: TypeAlias = Literal["append", "update", "complete"]
-Combine: TypeAlias = Literal["sum", "min", "max", "unite"]
-Made: TypeAlias = Literal["rows", "known", "value", "high", "low", "ordered"]
+Combine: TypeAlias = Literal["sum", "min", "max", "unite", "add"]
+Made: TypeAlias = Literal["rows", "known", "value", "high", "low", "ordered", "magnitude", "sketch", "known sketch"]
 
 PANE = "_pane"
 NULL_FLAG = "_null"
 GROUPS_LABEL = "groups"
 DIGITS_MAX = 38
+SKETCH_BUCKETS = 64
+"""Numbers per set of streams in a sketch, a power of two; part of the format of a checkpoint."""
 SAFE_DIGITS = 28
 """Up to so many digits, no sum of a DECIMAL that anybody will see has more than Arrow's 38."""
 
@@ -59,7 +65,7 @@ class Accumulator:
     """A column of the store of groups: what is made of an argument's value, and how two combine.
 
     rows: 1.  known: 1 unless NULL.  value: as it is.  high, low: the halves of an integer.  ordered: a float as an
-    integer of the same order.
+    integer of the same order.  magnitude: without its sign.  sketch: of values, or of known ones, with row ids.
     """
 
     made: Made
@@ -77,6 +83,24 @@ class Finish:
 
 
 @dataclass(frozen=True, slots=True)
+class RunningPlan:
+    """The accumulators of a sum that an interval is made of."""
+
+    sums: int
+    magnitudes: int
+    sketches: int
+
+
+@dataclass(frozen=True, slots=True)
+class IntervalPlan:
+    """An aggregate that has an interval, and what it is made of; an average has a count as well."""
+
+    aggregate: int
+    value: RunningPlan
+    count: RunningPlan | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class AggregatePlan:
     """All that slots must know to aggregate."""
 
@@ -91,6 +115,8 @@ class AggregatePlan:
     by_engine: bool
     """Whether the engine computes keys and arguments itself; if not, Spark does, before the exchange."""
     layout: StoreLayout
+    confidence: Confidence | None = None
+    intervals: tuple[IntervalPlan, ...] = ()
 
     @property
     def pane_us(self) -> int | None:
@@ -104,8 +130,24 @@ class AggregatePlan:
         return pa.schema([*panes, *keys, *self.layout.payload])
 
     @property
+    def shown_schema(self) -> pa.Schema:
+        """The rows of groups as slots show them: with the accumulators of intervals, which are yet to be made."""
+        made_of = [self.layout.payload.field(i) for i in self.accumulators_of_intervals]
+        return pa.schema([*self._without_intervals, *made_of])
+
+    @property
+    def accumulators_of_intervals(self) -> tuple[int, ...]:
+        parts = [part for one in self.intervals for part in (one.value, one.count) if part is not None]
+        return tuple(sorted({number for part in parts for number in (part.sums, part.magnitudes, part.sketches)}))
+
+    @property
     def output_schema(self) -> pa.Schema:
         """The rows of groups, before HAVING and the select list."""
+        names = [bound_column(one.aggregate, bound) for one in self.intervals for bound in BOUNDS]
+        return pa.schema([*self._without_intervals, *(pa.field(name, pa.float64()) for name in names)])
+
+    @property
+    def _without_intervals(self) -> pa.Schema:
         fields = [pa.field(key_column(i), key.type) for i, key in enumerate(self.keys)]
         fields += [pa.field(aggregate_column(i), f.aggregate.type) for i, f in enumerate(self.finishes)]
         if self.window is not None:
@@ -145,6 +187,7 @@ def plan_aggregate(
     arguments = list(dict.fromkeys(a.argument for a in aggregation.aggregates if a.argument is not None))
     accumulators: list[Accumulator] = []
     finishes = [Finish(a, _accumulators(a, arguments, accumulators)) for a in aggregation.aggregates]
+    intervals = _intervals(query, arguments, accumulators)
     payload = pa.schema([pa.field(f"_s{i}", a.type) for i, a in enumerate(accumulators)])
     keeps = aggregation.window is not None and mode != "complete"
     span = aggregation.window.length_us if aggregation.window is not None and keeps else None
@@ -159,7 +202,46 @@ def plan_aggregate(
         mode=mode,
         by_engine=not query.spark_residuals and all(value.expression is not None for value in aggregation.values),
         layout=StoreLayout(tree, GROUPS_LABEL, span, (), payload, None),
+        confidence=query.confidence,
+        intervals=intervals,
     )
+
+
+def _intervals(query: JoinQuery, arguments: Sequence[Value], known: list[Accumulator]) -> tuple[IntervalPlan, ...]:
+    """What intervals are made of; accumulators that are new are added to the known ones."""
+    if query.confidence is None or query.aggregation is None:
+        return ()
+    sketch = pa.list_(pa.float64(), ((1 << len(query.streams)) - 1) * SKETCH_BUCKETS)
+
+    def number(made: Made, argument: int | None, combine: Combine, kind: pa.DataType) -> int:
+        accumulator = Accumulator(made, argument, combine, kind)
+        if accumulator not in known:
+            known.append(accumulator)
+        return known.index(accumulator)
+
+    def count_of(argument: int | None) -> RunningPlan:
+        rows = number("rows" if argument is None else "known", argument, "sum", pa.int64())
+        return RunningPlan(rows, rows, number("known sketch", argument, "add", sketch))
+
+    def sum_of(argument: int | None) -> RunningPlan:
+        return RunningPlan(
+            number("value", argument, "sum", pa.float64()),
+            number("magnitude", argument, "sum", pa.float64()),
+            number("sketch", argument, "add", sketch),
+        )
+
+    plans = []
+    for i in query.confidence.aggregates:
+        aggregate = query.aggregation.aggregates[i]
+        argument = None if aggregate.argument is None else arguments.index(aggregate.argument)
+        match aggregate.function:
+            case "count":
+                plans.append(IntervalPlan(i, count_of(argument)))
+            case "sum":
+                plans.append(IntervalPlan(i, sum_of(argument)))
+            case _:
+                plans.append(IntervalPlan(i, sum_of(argument), count_of(argument)))
+    return tuple(plans)
 
 
 def _accumulators(aggregate: Aggregate, arguments: Sequence[Value], known: list[Accumulator]) -> tuple[int, ...]:

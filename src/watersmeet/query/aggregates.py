@@ -75,6 +75,16 @@ class Aggregation:
         return (*self.keys, *(a.argument for a in self.aggregates if a.argument is not None))
 
 
+@dataclass(frozen=True, slots=True)
+class Confidence:
+    """The level of the intervals, how many rows each stream will have, and the aggregates that have one."""
+
+    level: float
+    totals: tuple[int, ...]
+    aggregates: tuple[int, ...]
+    row_ids: tuple[Column, ...]
+
+
 def key_column(number: int) -> str:
     return f"_k{number}"
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from watersmeet.errors import QueryError
-from watersmeet.query.aggregates import Aggregation
+from watersmeet.query.aggregates import Aggregation, Confidence
 from watersmeet.query.analysis import Analyse
 from watersmeet.query.expressions import Column, Expression, columns_of
 from watersmeet.query.fragments import Fragment
@@ -70,12 +70,16 @@ class JoinQuery:
     aggregation: Aggregation | None = None
     spark_residuals: tuple[SparkPredicate, ...] = ()
     """Predicates between streams that Spark applies to the joined rows, before the select list or any aggregation."""
+    confidence: Confidence | None = None
+    """Of running aggregates that carry intervals, see `query/confidence.py`."""
 
     @property
     def read_columns(self) -> tuple[ColumnRef, ...]:
         """The columns of joined rows that anything after the join reads, each once."""
         readers = self.select if self.aggregation is None else self.aggregation.values
-        return tuple(dict.fromkeys(ref for reader in (*readers, *self.spark_residuals) for ref in reader.refs))
+        row_ids = () if self.confidence is None else self.confidence.row_ids
+        read = (ref for reader in (*readers, *self.spark_residuals) for ref in reader.refs)
+        return tuple(dict.fromkeys((*read, *row_ids)))
 
     @property
     def windowed(self) -> bool:

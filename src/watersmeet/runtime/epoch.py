@@ -131,9 +131,21 @@ def commit(
         assignment=before.assignment,
         segments={name: ref for name, ref in segments.items() if name in used},
         extents=_by_stage(reports, plan.stage_count),
-        totals=_totals(before.totals, reports),
+        totals=_totals(before.totals, reports) | _arrived(plan, before, intake),
         closed_us=_closed(plan, before),
     )
+
+
+def arrived(plan: JoinPlan, manifest: Manifest) -> list[int]:
+    """The rows of every stream that have arrived so far, where intervals are made of them."""
+    return [manifest.totals.get(f"arrived.{name}", 0) for name in plan.names]
+
+
+def _arrived(plan: JoinPlan, before: Manifest, intake: Intake) -> dict[str, int]:
+    if plan.aggregate is None or plan.aggregate.confidence is None:
+        return {}
+    rows = zip(plan.names, arrived(plan, before), intake.rows, strict=True)
+    return {f"arrived.{name}": known + new for name, known, new in rows}
 
 
 def _closed(plan: JoinPlan, before: Manifest) -> int | None:

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from watersmeet.engine.aggregate import aggregate_step
 from watersmeet.engine.compaction import Merging
 from watersmeet.engine.fold import DEFAULT_MERGING, SlotReport
+from watersmeet.engine.groups import with_intervals
 from watersmeet.engine.inbox import chunks, normalise_key
 from watersmeet.engine.outbox import Emitted
 from watersmeet.engine.step import step
@@ -32,10 +33,11 @@ from watersmeet.plan.stages import Place, plan_join
 from watersmeet.plan.tree import Join
 from watersmeet.query.aggregates import key_column
 from watersmeet.query.expressions import Column
-from watersmeet.query.logical import JoinQuery, internal_name
+from watersmeet.query.logical import JoinQuery, Stream, internal_name
 from watersmeet.query.types import is_floating
 from watersmeet.runtime.epoch import (
     Intake,
+    arrived,
     closing_tasks,
     commit,
     commit_closing,
@@ -83,7 +85,9 @@ class InProcessQuery:
         plain = query.aggregation is not None or all(item.column is not None for item in query.select)
         if not plain or query.filters:
             raise QueryError("filters and expressions in the select list are evaluated by Spark")
-        if query.spark_residuals or any(stream.derived for stream in query.streams):
+        ids = () if query.confidence is None else query.confidence.row_ids
+        derived = [Column(stream.name, column.name) for stream in query.streams for column in stream.derived]
+        if query.spark_residuals or any(column not in ids for column in derived):
             raise QueryError("derived columns and predicates on the results are evaluated by Spark")
         self.query = query
         self.plan = plan_join(query, tuple(trees) or (default_tree(query),), partitions, mode)
@@ -152,7 +156,9 @@ class InProcessQuery:
             self.plan, self.manifest, reports, intake, batch=None, now_ms=now_ms, idle_timeout_ms=idle_timeout_ms
         )
         if self.plan.aggregate is not None:
-            return pa.Table.from_batches(outputs, schema=self.plan.aggregate.output_schema), after
+            seen = arrived(self.plan, after)
+            shown = [with_intervals(self.plan.aggregate, rows, seen) for rows in outputs]
+            return pa.Table.from_batches(shown, schema=self.plan.aggregate.output_schema), after
         results = pa.Table.from_batches(outputs, schema=self.plan.output_schema)
         columns = [internal_name(item.column) for item in self.query.select if item.column]
         return results.select(columns).rename_columns([item.name for item in self.query.select]), after
@@ -182,7 +188,7 @@ class InProcessQuery:
         """The rows of one stream in the frame that the plan prescribes for an input of a stage."""
         stream, frame = self.query.streams[ordinal], self.plan.frame
         stage, number = place.stage, place.input
-        table = table.select(stream.schema.names).cast(stream.schema).combine_chunks()
+        table = _with_row_ids(stream, table).select(stream.schema.names).cast(stream.schema).combine_chunks()
         columns: dict[str, pa.Array] = {
             STAGE: pa.array(np.full(table.num_rows, stage, dtype=np.int8)),
             STREAM: pa.array(np.full(table.num_rows, number, dtype=np.int8)),
@@ -243,6 +249,14 @@ def drain(running: Generator[Emitted, None, SlotReport], into: list[Emitted]) ->
         except StopIteration as done:
             report: SlotReport = done.value
             return report
+
+
+def _with_row_ids(stream: Stream, table: pa.Table) -> pa.Table:
+    """The rows of a stream with a hash of each, where the query asks for one."""
+    for derived in stream.derived:
+        hashes = pandas_hash([_flat(table[name]) for name in stream.schema.names if name in table.schema.names])
+        table = table.append_column(derived.name, pa.array(hashes.view(np.int64)))
+    return table
 
 
 def _flat(column: pa.ChunkedArray) -> pa.Array:

@@ -225,7 +225,7 @@ class EpochDriver:
         if self.parts is not None and isinstance(self.sink, FileSink):
             self.sink.add(batch.sparkSession, job.part_files, manifest.epoch)
         else:
-            self.sink.write(job.results(), manifest.epoch)
+            self.sink.write(job.results(manifest), manifest.epoch)
         failpoint("after-sink")
         self.checkpoint.acknowledge(manifest.epoch)
 

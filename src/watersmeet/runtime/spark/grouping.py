@@ -8,18 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
 
-from watersmeet.engine.accumulators import make
+from watersmeet.engine.accumulators import JoinedRows, accumulate
 from watersmeet.plan.aggregate import PANE, AggregatePlan
 from watersmeet.plan.frame import HASH, REPORT
 from watersmeet.plan.stages import RESULT_TIME_US, JoinPlan
 from watersmeet.query.aggregates import Value, key_column
-from watersmeet.query.logical import JoinQuery
+from watersmeet.query.expressions import Column, quote
+from watersmeet.query.logical import JoinQuery, internal_name
 from watersmeet.runtime.spark.source import spark_type
+from watersmeet.state.run import take
 
 
 def sent_schema(plan: JoinPlan) -> pa.Schema:
@@ -53,7 +56,8 @@ def to_groups(query: JoinQuery, plan: JoinPlan, sent: DataFrame) -> DataFrame:
     if not aggregate.by_engine:
         keys = [f"{_normalised(key)} AS {key_column(i)}" for i, key in enumerate(aggregate.keys)]
         arguments = [f"{value.sql} AS {_argument(i)}" for i, value in enumerate(aggregate.arguments)]
-        pane = [] if aggregate.window is None else [f"{_pane_text(aggregate)} AS {PANE}"]
+        arguments += [f"{quote(internal_name(column))} AS {_row_id(i)}" for i, column in enumerate(_row_ids(aggregate))]
+        pane = [] if aggregate.window is None else [f"{RESULT_TIME_US} AS {PANE}"]
         sent = sent.selectExpr(*pane, *keys, *arguments, REPORT)
     names = ", ".join(key_column(i) for i in range(len(aggregate.keys)))
     return sent.selectExpr("*", f"{f'xxhash64({names})' if names else '0L'} AS {HASH}")
@@ -64,6 +68,7 @@ def received(
 ) -> Iterator[pa.RecordBatch]:
     """Accumulated rows with their hash, as the aggregation takes them; reports are put aside."""
     arguments = [pa.field(_argument(i), value.type) for i, value in enumerate(plan.arguments)]
+    arguments += [pa.field(_row_id(i), pa.int64()) for i in range(len(_row_ids(plan)))]
     by_spark = [f for f in plan.frame if f.name not in plan.layout.payload.names] + arguments
     expected = pa.schema([*(plan.frame if plan.by_engine else by_spark), pa.field(HASH, pa.int64())])
     for frame in frames:
@@ -78,26 +83,28 @@ def received(
 
 
 def _accumulated(plan: AggregatePlan, rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows with arguments as rows with accumulators, each on its own."""
-    arguments = [rows.column(_argument(i)) for i in range(len(plan.arguments))]
-    made = dict(
-        zip(
-            plan.layout.payload.names,
-            (make(accumulator, arguments, rows.num_rows) for accumulator in plan.accumulators),
-            strict=True,
-        )
+    """Rows with keys and arguments, accumulated."""
+    joined = JoinedRows(
+        rows.num_rows,
+        [rows.column(key_column(i)) for i in range(len(plan.keys))],
+        [rows.column(_argument(i)) for i in range(len(plan.arguments))],
+        None if plan.window is None else rows.column(PANE).to_numpy(),
+        [rows.column(_row_id(i)).to_numpy().view(np.uint64) for i in range(len(_row_ids(plan)))],
     )
-    columns = [made[f.name] if f.name in made else rows.column(f.name) for f in plan.frame]
-    schema = pa.schema([*plan.frame, pa.field(HASH, pa.int64())])
-    return pa.RecordBatch.from_arrays([*columns, rows.column(HASH)], schema=schema)
+    accumulated, first = accumulate(plan, joined)
+    return accumulated.append_column(pa.field(HASH, pa.int64()), take(rows.column(HASH), first))
+
+
+def _row_ids(plan: AggregatePlan) -> tuple[Column, ...]:
+    return () if plan.confidence is None else plan.confidence.row_ids
+
+
+def _row_id(number: int) -> str:
+    return f"_i{number}"
 
 
 def _argument(number: int) -> str:
     return f"_v{number}"
-
-
-def _pane_text(plan: AggregatePlan) -> str:
-    return f"{RESULT_TIME_US} - pmod({RESULT_TIME_US}, {plan.pane_us}L)"
 
 
 def _normalised(key: Value) -> str:

@@ -32,13 +32,14 @@ from pyspark.sql.types import StructField, StructType
 
 from watersmeet.engine.aggregate import aggregate_step
 from watersmeet.engine.fold import SlotReport, SlotTask
+from watersmeet.engine.groups import with_intervals
 from watersmeet.engine.step import step
 from watersmeet.errors import QueryError
 from watersmeet.plan.frame import REPORT, RESULTS, STAGE
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.query.expressions import quote
 from watersmeet.query.logical import JoinQuery, SelectItem, internal_name
-from watersmeet.runtime.epoch import Intake, closing_tasks, named, one_report_per_task, slot_tasks
+from watersmeet.runtime.epoch import Intake, arrived, closing_tasks, named, one_report_per_task, slot_tasks
 from watersmeet.runtime.spark.grouping import (
     received,
     reports_only,
@@ -148,10 +149,18 @@ class EpochJob:
     def intake(self) -> Intake:
         return intake_of(self.plan, self._observation)
 
-    def results(self) -> DataFrame:
+    def results(self, after: Manifest) -> DataFrame:
         """The results under the names, and with the expressions, of the select list."""
-        unpacked = self._packed.select("results").mapInArrow(_unpack, result_rows(self.plan))
-        return _selected(self.query, unpacked)
+        packed = self._packed.select("results")
+        aggregate = self.plan.aggregate
+        if aggregate is None or aggregate.confidence is None:
+            return _selected(self.query, packed.mapInArrow(_unpack, result_rows(self.plan)))
+        seen = arrived(self.plan, after)
+
+        def unpack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            return (with_intervals(aggregate, shown, seen) for shown in _unpack(batches))
+
+        return _selected(self.query, packed.mapInArrow(unpack, result_rows(self.plan)))
 
     def close(self) -> None:
         self._packed.unpersist()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -21,6 +21,8 @@ KNOWN = {
     "partitions": f"partition groups, fixed for the life of a checkpoint; default {DEFAULT_PARTITIONS}",
     "memoryBudget": "bytes of state in memory per slot, such as 512m; default: half of what is free / slots",
     "memoryLocation": f"a tmpfs for state in memory; default {DEFAULT_LOCATION}",
+    "confidence": "level of the intervals of running SUM, COUNT and AVG, such as 0.95; default: none",
+    "expectedRows": "rows that each stream will have, for confidence, such as a=1000000, b=500000; default: none",
     "idleTimeout": "a stream silent for longer no longer holds the watermark back; default: off",
 }
 
@@ -35,6 +37,8 @@ class JoinOptions:
     memory_budget_bytes: int | None
     memory_location: str
     idle_timeout_ms: int | None
+    confidence: float | None = None
+    expected_rows: Mapping[str, int] = field(default_factory=dict)
 
 
 def option_name(name: str) -> str:
@@ -66,7 +70,36 @@ def resolve(spark: SparkSession, given: Mapping[str, str]) -> JoinOptions:
         memory_budget_bytes=None if budget is None else parse_bytes(budget),
         memory_location=text["memoryLocation"] or DEFAULT_LOCATION,
         idle_timeout_ms=None if idle is None else parse_duration_us(idle) // 1000,
+        confidence=_level(text["confidence"]),
+        expected_rows=_expected(text["expectedRows"]),
     )
+
+
+def _level(text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        level = float(text)
+    except ValueError:
+        level = 0.0
+    if not 0.5 <= level <= 0.999:
+        raise OptionError(f"option confidence must be a number from 0.5 to 0.999, not '{text}'", hint="such as 0.95")
+    return level
+
+
+def _expected(text: str | None) -> dict[str, int]:
+    """Rows by stream, from `a=1000000, b=500000`."""
+    found: dict[str, int] = {}
+    for part in (text or "").split(","):
+        if not part.strip():
+            continue
+        name, _, rows = part.partition("=")
+        if not name.strip() or not rows.strip().isdigit() or int(rows) < 1:
+            raise OptionError(
+                f"option expectedRows cannot be read at '{part.strip()}'", hint="write it as a=1000000, b=500000"
+            )
+        found[name.strip()] = int(rows)
+    return found
 
 
 def _whole(name: str, text: str, largest: int) -> int:

@@ -21,6 +21,7 @@ from watersmeet.plan.aggregate import OutputMode
 from watersmeet.plan.default_tree import default_tree
 from watersmeet.plan.stages import JoinPlan, plan_join
 from watersmeet.plan.tree import Join, mjoin, parse_tree
+from watersmeet.query.confidence import with_confidence
 from watersmeet.query.cql import SqlQuery, read_sql
 from watersmeet.query.from_sql import build_sql_query, sources_of
 from watersmeet.query.logical import JoinQuery, Stream, build_query
@@ -207,6 +208,8 @@ class StreamJoin:
         """Check everything; the query, its plan for an output mode, and the options as values."""
         options = resolve(self._spark, self._options)
         query = self._query()
+        if options.confidence is not None:
+            query = with_confidence(query, options.confidence, options.expected_rows)
         return query, plan_join(query, trees_of(query, options.plan), options.partitions, mode), options
 
     def _query(self) -> JoinQuery:
@@ -214,7 +217,9 @@ class StreamJoin:
         if self._sql is not None:
             self._refuse_pieces()
             guess = frozenset(self._plain)
-            return build_sql_query(self._sql, self._streams, guess_event_time=guess, analyse=analyse)
+            return build_sql_query(
+                self._sql, self._streams, guess_event_time=guess, analyse=analyse, functions=self._functions
+            )
         return build_query(
             self._streams,
             where=self._where,
