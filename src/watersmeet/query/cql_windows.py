@@ -70,22 +70,24 @@ def _after_from(tokens: Sequence[Any]) -> Iterator[tuple[int, int | None]]:
         kind = token.token_type
         depth -= kind in (TokenType.R_PAREN, TokenType.R_BRACKET)
         if depth == 0:
-            if kind == TokenType.FROM and not in_is_distinct_from(tokens, index):
+            if kind == TokenType.FROM and starts_clause(tokens, index):
                 seen_from = in_from = True
             in_from = in_from and kind not in (TokenType.WHERE, TokenType.GROUP_BY, TokenType.HAVING)
             if not in_from or kind in (TokenType.ON, TokenType.USING):
                 stream = None
-            elif kind in _STREAM_EXPECTED and not in_is_distinct_from(tokens, index) and index + 1 < len(tokens):
+            elif kind in _STREAM_EXPECTED and starts_clause(tokens, index) and index + 1 < len(tokens):
                 stream = tokens[index + 1].start
             if seen_from:
                 yield index, stream
         depth += kind in (TokenType.L_PAREN, TokenType.L_BRACKET)
 
 
-def in_is_distinct_from(tokens: Sequence[Any], index: int) -> bool:
-    """Whether a token is the FROM of IS [NOT] DISTINCT FROM."""
+def starts_clause(tokens: Sequence[Any], index: int) -> bool:
+    """Whether a word like FROM is one: it can be the name of a field, or the end of IS [NOT] DISTINCT FROM."""
     before = [token.token_type for token in tokens[max(index - 2, 0) : index]]
-    return before[1:] == [TokenType.DISTINCT] and before[0] in (TokenType.IS, TokenType.NOT)
+    if before[-1:] == [TokenType.DOT]:
+        return False
+    return not (before[1:] == [TokenType.DISTINCT] and before[0] in (TokenType.IS, TokenType.NOT))
 
 
 def _closing(tokens: Sequence[Any], opening: int) -> int:

@@ -97,8 +97,7 @@ def _item(groups: _Groups, text: SelectText) -> SelectItem:
 def _default_name(streams: Sequence[Stream], text: SelectText, window: ResultWindow | None) -> str | None:
     tree = parsed(text.expression)
     match tree:
-        case exp.Column() | exp.Dot():
-            column = tree if isinstance(tree, exp.Column) else tree.find(exp.Column)
+        case exp.Column() | exp.Dot() if (column := tree.find(exp.Column)) is not None:
             if window is not None and column.parts[0].name.lower() == WINDOW:
                 return "_".join(part.name.lower() for part in column.parts)
             _, _, reference = locate(column, streams)
