@@ -122,13 +122,6 @@ def _taken_apart(whole: Fragment, tree: Any, tokens: Sequence[Any], windows: Win
             using.append(Using(place, len(tables) - 1))
     _check_streams(clauses[TokenType.FROM])
     streams = tuple(_from_item(table, windows) for table in tables)
-    if windows.within is not None and windows.by_stream:
-        raise QueryError(
-            "WITHIN and windows per stream exclude each other",
-            hint="WITHIN gives every stream the same window: use one or the other",
-            error_class="CONFLICTING_WINDOWS",
-            position=windows.within_position,
-        )
     select = tuple(_listed(whole, clauses[TokenType.SELECT]))
     if len(select) != len(tree.expressions):
         raise syntax_error(QUERY, "the select list cannot be read", tokens[0].start)
