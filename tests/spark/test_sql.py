@@ -13,6 +13,7 @@ from tests.spark.helpers import READINGS, expected, output, random_batches, read
 from watersmeet import StreamJoin
 from watersmeet.errors import QueryError
 from watersmeet.query.aggregate_types import aggregate_type
+from watersmeet.query.aggregates import aggregate_column, key_column
 
 BATCHES = random_batches(seed=7, streams="abc", batches=1, rows=40)
 
@@ -254,3 +255,54 @@ def test_what_spark_refuses_is_refused_at_its_place(spark, frames, select, messa
     with pytest.raises(QueryError, match=r"\[INVALID_EXPRESSION\] Spark refuses") as caught:
         StreamJoin(spark).sql(text, a=frames["a"], b=frames["b"])._query()
     assert message in str(caught.value)
+
+
+# --- aggregates ------------------------------------------------------------------------------------------------------
+
+GROUPED = {
+    "every aggregate": """
+        SELECT a.k, count(*) AS n, count(b.name) AS m, sum(b.v) AS s, avg(a.v) AS mean, min(a.name) AS lo,
+               max(b.ts) AS hi, count(DISTINCT b.name) AS d
+        FROM a JOIN b ON a.k = b.k GROUP BY a.k""",
+    "expressions of keys": """
+        SELECT concat(upper(a.name), '!') AS loud, (a.v % 3 + 1) * 2 AS x, a.v % 3 + 1 + count(*) AS y
+        FROM a JOIN b ON a.k = b.k GROUP BY upper(a.name), (a.v % 3 + 1)""",
+    "expressions of aggregates": """
+        SELECT round(sum(CASE WHEN a.v > b.v THEN 1 ELSE 0 END) / count(*), 3) AS share, -max(a.v)+min(b.v) AS spread
+        FROM a JOIN b ON a.k = b.k""",
+    "by number and alias": """
+        SELECT CASE WHEN a.k > 3 THEN 'x' ELSE b.name END AS side, a.k BETWEEN 2 AND 5 AS mid, count(1) AS n
+        FROM a JOIN b ON a.k = b.k GROUP BY 1, MID""",
+    "having": """
+        SELECT a.name, sum(a.v) + 1 AS s
+        FROM a JOIN b ON a.k = b.k GROUP BY a.name, b.k HAVING s * 2 > 100 AND b.k <> 3 AND max(b.v) > 3""",
+    "having without groups": "SELECT count(*) AS n FROM a JOIN b ON a.k = b.k HAVING n < 0 OR sum(a.v) IS NULL",
+    "groups without aggregates": "SELECT b.name, a.k + 1 AS next FROM a JOIN b ON a.k = b.k GROUP BY b.name, a.k",
+}
+
+
+@pytest.mark.parametrize("case", GROUPED)
+def test_groups_compute_what_spark_computes(spark, feed, frames, case):
+    """The query as taken apart, put together again by Spark."""
+    text = GROUPED[case]
+    for name in "ab":
+        spark.read.parquet(str(feed / name)).createOrReplaceTempView(name)
+    query = StreamJoin(spark).sql(text, a=frames["a"], b=frames["b"])._query()
+    columns = ", ".join(f"{s}.{c} AS {s}_{c}" for s in "ab" for c in READINGS.names)
+    spark.sql(f"SELECT {columns} FROM a JOIN b ON a.k = b.k").createOrReplaceTempView("joined")
+    keys = {key_column(i): key.sql for i, key in enumerate(query.aggregation.keys)}
+    calls = {aggregate_column(i): _call(a) for i, a in enumerate(query.aggregation.aggregates)}
+    computed = ", ".join(f"{sql} AS {name}" for name, sql in {**keys, **calls}.items())
+    by = f"GROUP BY {', '.join(keys.values())}" if keys else ""
+    select = ", ".join(f"{item.sql} AS `{item.name}`" for item in query.select)
+    having = query.aggregation.having or "true"
+    found = spark.sql(f"SELECT {select} FROM (SELECT {computed} FROM joined {by}) WHERE {having}")
+    right = spark.sql(text)
+    assert [field.dataType for field in found.schema] == [field.dataType for field in right.schema]
+    assert canonical(found.toArrow()) == canonical(right.toArrow())
+
+
+def _call(aggregate) -> str:
+    argument = "*" if aggregate.argument is None else aggregate.argument.sql
+    distinct = aggregate.function == "count_distinct"
+    return f"count(DISTINCT {argument})" if distinct else f"{aggregate.function}({argument})"

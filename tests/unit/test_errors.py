@@ -13,6 +13,7 @@ from watersmeet.errors import (
     SinkError,
     WatersmeetError,
 )
+from watersmeet.query.fragments import Fragment
 
 KINDS = [WatersmeetError, QueryError, OptionError, CheckpointError, CorruptSegmentError, FencedError, SinkError]
 
@@ -36,6 +37,13 @@ def test_hint_stands_below_a_drawing():
 def test_pickle_keeps_everything(kind):
     error = pickle.loads(pickle.dumps(kind("what", hint="do", error_class="SOME_CLASS")))
     assert (type(error), str(error), error.hint) == (kind, "[SOME_CLASS] what. do", "do")
+
+
+def test_an_error_with_a_drawing_survives_pickling():
+    with pytest.raises(QueryError) as caught, Fragment("x", "a =\n  x", 6).drawn():
+        raise QueryError("what", hint="do", error_class="SOME_CLASS", position=0)
+    assert str(caught.value) == "[SOME_CLASS] what (line 2, column 3)\n    x\n    ^\ndo"
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
 def test_every_kind_is_caught_as_watersmeet_error_and_has_its_own_class():

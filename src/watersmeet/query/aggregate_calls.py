@@ -42,6 +42,12 @@ class AggregateCall:
         """The aggregate of an argument; QueryError if its type does not fit."""
         if argument is None:
             return Aggregate(self.function, None, pa.int64())
+        if not argument.refs:
+            raise QueryError(
+                f"{argument.sql} is the same for all rows",
+                hint="count(*) says how many there are: compute with that",
+                error_class="CONSTANT_ARGUMENT",
+            )
         type_ = aggregate_type(self.function, argument.type)
         if self.function in ("min", "max", "count_distinct"):
             check_comparable(argument, streams, "count(DISTINCT ...)" if type_ == pa.int64() else self.function)

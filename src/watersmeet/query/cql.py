@@ -22,14 +22,15 @@ import sqlglot
 from sqlglot.tokens import TokenType
 
 from watersmeet.errors import QueryError
-from watersmeet.query.cql_windows import Windows, find_windows, in_is_distinct_from
-from watersmeet.query.fragments import Fragment
+from watersmeet.query.cql_windows import Windows, find_windows, starts_clause
+from watersmeet.query.fragments import Fragment, start_of
 from watersmeet.query.sqltext import parser_errors, syntax_error, tokenize
 from watersmeet.query.unsupported import check_statement, joins_of, refuse_unsupported
 
 QUERY = "the query"
 _OPENING = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
 _CLOSING = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
+_STREAM_EXPECTED = (TokenType.FROM, TokenType.COMMA, TokenType.JOIN)
 _CLAUSES = (TokenType.FROM, TokenType.WHERE, TokenType.GROUP_BY, TokenType.HAVING)
 
 
@@ -119,15 +120,8 @@ def _taken_apart(whole: Fragment, tree: Any, tokens: Sequence[Any], windows: Win
         for column in join.args.get("using") or ():
             place = Fragment(column.name, whole.text, column.meta["start"])
             using.append(Using(place, len(tables) - 1))
-    _check_streams(clauses[TokenType.FROM], len(tables))
+    _check_streams(clauses[TokenType.FROM])
     streams = tuple(_from_item(table, windows) for table in tables)
-    if windows.within is not None and windows.by_stream:
-        raise QueryError(
-            "WITHIN and windows per stream exclude each other",
-            hint="WITHIN gives every stream the same window: use one or the other",
-            error_class="CONFLICTING_WINDOWS",
-            position=windows.within_position,
-        )
     select = tuple(_listed(whole, clauses[TokenType.SELECT]))
     if len(select) != len(tree.expressions):
         raise syntax_error(QUERY, "the select list cannot be read", tokens[0].start)
@@ -139,31 +133,45 @@ def _taken_apart(whole: Fragment, tree: Any, tokens: Sequence[Any], windows: Win
         within=windows.within,
         select=select,
         where=tuple(where),
-        group_by=tuple(_listed(whole, clauses.get(TokenType.GROUP_BY, ()))),
+        group_by=tuple(_listed(whole, clauses[TokenType.GROUP_BY])) if TokenType.GROUP_BY in clauses else (),
         having=tuple(_piece(whole, clauses.get(TokenType.HAVING))),
     )
 
 
-def _check_streams(clause: Sequence[Any], count: int) -> None:
-    """Every comma and JOIN is followed by a stream: the parser overlooks some that are not."""
-    marks = (TokenType.COMMA, TokenType.JOIN)
-    places = [index for index, token, depth in _with_depth(clause) if depth == 0 and token.token_type in marks]
-    if len(places) + 1 != count:
-        last = next((i for i in places if i + 1 == len(clause) or clause[i + 1].token_type in marks), places[-1])
-        raise syntax_error(QUERY, f"unexpected '{clause[last].text}'", clause[last].start)
+def _check_streams(clause: Sequence[Any]) -> None:
+    """A stream is a name and perhaps an alias, and nothing else: the parser reads over some of what can be typed."""
+    marks = (*_STREAM_EXPECTED, TokenType.ON, TokenType.USING, TokenType.INNER)
+    places = [i for i, token, depth in _with_depth(clause) if depth == 0 and _is_mark(clause, i, marks)]
+    for place, end in pairwise([*places, len(clause)]):
+        if clause[place].token_type not in _STREAM_EXPECTED:
+            continue
+        words = [token for token in clause[place + 1 : end] if token.token_type != TokenType.ALIAS]
+        if not words:
+            raise syntax_error(QUERY, f"no stream follows '{clause[place].text}'", clause[place].start)
+        wrong = [token for i, token in enumerate(words) if i > 1 or not _is_name(token)]
+        if wrong:
+            raise syntax_error(QUERY, f"unexpected '{wrong[0].text}'", wrong[0].start)
+
+
+def _is_mark(tokens: Sequence[Any], index: int, marks: Sequence[Any]) -> bool:
+    return tokens[index].token_type in marks and starts_clause(tokens, index)
+
+
+def _is_name(token: Any) -> bool:
+    return token.token_type == TokenType.IDENTIFIER or token.text.replace("_", "a").isalnum()
 
 
 def _from_item(table: Any, windows: Windows) -> FromItem:
     start, alias = table.this.meta["start"], table.args.get("alias")
-    name_start = start if alias is None else alias.this.meta["start"]
-    return FromItem(table.name, table.alias or None, windows.by_stream.get(start), start, name_start)
+    name_start = None if alias is None else start_of(alias)
+    return FromItem(table.name, table.alias or None, windows.by_stream.get(start), start, name_start or start)
 
 
 def _clauses(tokens: Sequence[Any]) -> Iterator[tuple[Any, list[Any]]]:
     """The clauses by the token that starts them, which is the first of each list."""
     starts = [0]
     for index, token, depth in _with_depth(tokens):
-        if depth == 0 and token.token_type in _CLAUSES and not in_is_distinct_from(tokens, index):
+        if depth == 0 and token.token_type in _CLAUSES and starts_clause(tokens, index):
             starts.append(index)
     for first, last in pairwise([*starts, len(tokens)]):
         yield tokens[first].token_type, list(tokens[first:last])
@@ -180,24 +188,20 @@ def _with_depth(tokens: Sequence[Any]) -> Iterator[tuple[int, Any, int]]:
 
 def _listed(whole: Fragment, clause: Sequence[Any]) -> Iterator[Fragment]:
     """The items of a list, after the word that starts it."""
-    clause = clause[1:]
+    first, clause = clause[0], clause[1:]
     if clause and clause[0].token_type == TokenType.ALL:
         clause = clause[1:]
     commas = [
         index for index, token, depth in _with_depth(clause) if depth == 0 and token.token_type == TokenType.COMMA
     ]
     for before, after in pairwise([-1, *commas, len(clause)]):
-        item = clause[before + 1 : after]
-        if not item:
-            if clause:
-                raise syntax_error(QUERY, "unexpected ','", clause[min(after, len(clause) - 1)].start)
-            return
-        yield _cut(whole, item)
+        start = clause[before] if before >= 0 else first
+        yield _cut(whole, clause[before + 1 : after], start)
 
 
 def _piece(whole: Fragment, clause: Sequence[Any] | None) -> Iterator[Fragment]:
     if clause is not None:
-        yield _cut(whole, clause[1:])
+        yield _cut(whole, clause[1:], clause[0])
 
 
 def _on_conditions(whole: Fragment, clause: Sequence[Any]) -> Iterator[Fragment]:
@@ -208,8 +212,10 @@ def _on_conditions(whole: Fragment, clause: Sequence[Any]) -> Iterator[Fragment]
     ]
     for (index, kind), (end, _) in pairwise([*marks, (len(clause), None)]):
         if kind == TokenType.ON:
-            yield _cut(whole, clause[index + 1 : end])
+            yield _cut(whole, clause[index + 1 : end], clause[index])
 
 
-def _cut(whole: Fragment, tokens: Sequence[Any]) -> Fragment:
+def _cut(whole: Fragment, tokens: Sequence[Any], before: Any) -> Fragment:
+    if not tokens:
+        raise syntax_error(QUERY, f"nothing follows '{before.text}'", before.start)
     return whole.part(tokens[0].start, tokens[-1].end + 1)

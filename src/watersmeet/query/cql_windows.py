@@ -27,7 +27,6 @@ class Windows:
 
     by_stream: dict[int, str | None]
     within: str | None
-    within_position: int
     spans: tuple[tuple[int, int], ...]
 
     def covers(self, token: Any) -> bool:
@@ -58,8 +57,11 @@ def find_windows(text: str, tokens: Sequence[Any]) -> Windows:
             length = _duration_tokens(tokens, index + 1)
             withins.append((token.start, _duration(text, length, token)))
             spans.append((token.start, length[-1].end + 1))
-    within, position = _one_within(withins)
-    return Windows(by_stream, within, position, tuple(spans))
+    if withins and by_stream:
+        hint = "WITHIN gives every stream the same window: use one or the other"
+        message = "WITHIN and windows per stream exclude each other"
+        raise _refused(message, hint, withins[0][0], "CONFLICTING_WINDOWS")
+    return Windows(by_stream, _one_within(withins), tuple(spans))
 
 
 def _after_from(tokens: Sequence[Any]) -> Iterator[tuple[int, int | None]]:
@@ -70,22 +72,24 @@ def _after_from(tokens: Sequence[Any]) -> Iterator[tuple[int, int | None]]:
         kind = token.token_type
         depth -= kind in (TokenType.R_PAREN, TokenType.R_BRACKET)
         if depth == 0:
-            if kind == TokenType.FROM and not in_is_distinct_from(tokens, index):
+            if kind == TokenType.FROM and starts_clause(tokens, index):
                 seen_from = in_from = True
             in_from = in_from and kind not in (TokenType.WHERE, TokenType.GROUP_BY, TokenType.HAVING)
             if not in_from or kind in (TokenType.ON, TokenType.USING):
                 stream = None
-            elif kind in _STREAM_EXPECTED and not in_is_distinct_from(tokens, index) and index + 1 < len(tokens):
+            elif kind in _STREAM_EXPECTED and starts_clause(tokens, index) and index + 1 < len(tokens):
                 stream = tokens[index + 1].start
             if seen_from:
                 yield index, stream
         depth += kind in (TokenType.L_PAREN, TokenType.L_BRACKET)
 
 
-def in_is_distinct_from(tokens: Sequence[Any], index: int) -> bool:
-    """Whether a token is the FROM of IS [NOT] DISTINCT FROM."""
+def starts_clause(tokens: Sequence[Any], index: int) -> bool:
+    """Whether a word like FROM is one: it can be the name of a field, or the end of IS [NOT] DISTINCT FROM."""
     before = [token.token_type for token in tokens[max(index - 2, 0) : index]]
-    return before[1:] == [TokenType.DISTINCT] and before[0] in (TokenType.IS, TokenType.NOT)
+    if before[-1:] == [TokenType.DOT]:
+        return False
+    return not (before[1:] == [TokenType.DISTINCT] and before[0] in (TokenType.IS, TokenType.NOT))
 
 
 def _closing(tokens: Sequence[Any], opening: int) -> int:
@@ -164,10 +168,10 @@ def _duration(text: str, tokens: Sequence[Any], before: Any) -> str:
     return duration
 
 
-def _one_within(withins: Sequence[tuple[int, str]]) -> tuple[str | None, int]:
+def _one_within(withins: Sequence[tuple[int, str]]) -> str | None:
     if not withins:
-        return None, 0
-    start, duration = withins[0]
+        return None
+    _, duration = withins[0]
     for other_start, other in withins[1:]:
         if parse_duration_us(other) != parse_duration_us(duration):
             raise _refused(
@@ -176,7 +180,7 @@ def _one_within(withins: Sequence[tuple[int, str]]) -> tuple[str | None, int]:
                 other_start,
                 "CONFLICTING_WINDOWS",
             )
-    return duration, start
+    return duration
 
 
 def _refused(message: str, hint: str, position: int, error_class: str = "UNSUPPORTED_WINDOW") -> QueryError:

@@ -3,6 +3,9 @@
 A row may be computed again after a failure, so a predicate or result column must give the same answer each time. The
 names are those of Spark's function registry (groups `agg_funcs`, `window_funcs`, `generator_funcs`, and the expressions
 that are not deterministic or depend on the clock, the session or the task). All others are Spark's to judge.
+
+A few aggregates can be used after all, in the select list and in HAVING: what is computed of groups of joined rows is
+kept by the engine (`query/aggregates.py`).
 """
 
 from __future__ import annotations

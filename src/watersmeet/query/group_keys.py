@@ -23,7 +23,7 @@ from watersmeet.query.names import resolve
 from watersmeet.query.relations import Stream
 from watersmeet.query.select_texts import SelectText
 from watersmeet.query.selection import without_alias
-from watersmeet.query.sqltext import parse
+from watersmeet.query.sqltext import parse, tokenize
 from watersmeet.query.values import check_comparable, value_of
 from watersmeet.query.wording import Word, entries_of, without_parentheses
 from watersmeet.units import parse_duration_us
@@ -51,6 +51,15 @@ class GroupKeys:
         if self.window is not None:
             named.append((WINDOW, self.window_words))
         return sorted(named, key=lambda item: -len(item[1]))
+
+
+def refuse_many_groupings(group_by: Sequence[Fragment]) -> None:
+    """Raise QueryError for what stands for several lists of keys."""
+    for fragment in group_by:
+        with fragment.drawn():
+            for token in tokenize(fragment.text, fragment.text)[:1]:
+                if token.text.upper() in ("ROLLUP", "CUBE", "GROUPING SETS"):
+                    raise _refused(f"{token.text.upper()} is not supported", "group by plain columns")
 
 
 def group_keys(

@@ -36,7 +36,7 @@ from watersmeet.query.aggregates import (
 from watersmeet.query.analysis import Analyse
 from watersmeet.query.expressions import Column, quote
 from watersmeet.query.fragments import Fragment, at
-from watersmeet.query.group_keys import GroupKeys, group_keys
+from watersmeet.query.group_keys import GroupKeys, group_keys, refuse_many_groupings
 from watersmeet.query.relations import SelectItem, Stream, internal_name
 from watersmeet.query.select_texts import SelectText, select_text
 from watersmeet.query.selection import check_internal_names, check_unique, missing_alias, name_of_field
@@ -55,6 +55,7 @@ def aggregate_query(
     analyse: Analyse | None,
 ) -> tuple[Aggregation, tuple[SelectItem, ...]]:
     """The aggregation and the select list over its groups; QueryErrors are drawn."""
+    refuse_many_groupings(group_by)
     texts = [select_text(fragment) for fragment in select]
     keys = group_keys(streams, group_by, texts, windowed=windowed, analyse=analyse)
     groups = _Groups(streams, keys, analyse)
@@ -72,8 +73,9 @@ def aggregate_query(
             check_internal_names(groups.columns())
     for text, item in zip(texts, items, strict=True):
         with text.fragment.drawn():
-            groups.check(item.sql or "")
             check_internal_names(groups.columns())
+            if item.sql not in groups.names():
+                groups.check(item.sql or "")
     aggregation = Aggregation(
         tuple(key.value for key in keys.keys), tuple(groups.aggregates.values()), keys.window, _all(conditions)
     )
@@ -97,8 +99,7 @@ def _item(groups: _Groups, text: SelectText) -> SelectItem:
 def _default_name(streams: Sequence[Stream], text: SelectText, window: ResultWindow | None) -> str | None:
     tree = parsed(text.expression)
     match tree:
-        case exp.Column() | exp.Dot():
-            column = tree if isinstance(tree, exp.Column) else tree.find(exp.Column)
+        case exp.Column() | exp.Dot() if (column := tree.find(exp.Column)) is not None:
             if window is not None and column.parts[0].name.lower() == WINDOW:
                 return "_".join(part.name.lower() for part in column.parts)
             _, _, reference = locate(column, streams)
@@ -175,6 +176,11 @@ class _Groups:
                 argument = value_of(call.argument, self.streams, self.analyse) if call.argument else None
                 self.aggregates[key] = call.of(argument, self.streams)
         return aggregate_column(list(self.aggregates).index(key))
+
+    def names(self) -> set[str]:
+        """The columns of the groups, in backticks."""
+        keys = [key_column(i) for i in range(len(self.keys.keys))]
+        return {quote(name) for name in (*keys, *map(aggregate_column, range(len(self.aggregates))), WINDOW)}
 
     def columns(self) -> Iterator[Column]:
         """Every column of a stream that keys and aggregates read."""

@@ -1,7 +1,8 @@
-"""The join query as asked, checked as a whole: streams, key, windows, filters, residual predicates, result columns.
+"""The join query as asked, checked as a whole: streams, key, windows, filters, residual predicates, aggregates, result
+columns.
 
-`build_query` is where every mistake in a query is found, before anything runs. What it returns needs no further
-checking: names are spelled as the streams declare them, and every predicate has its one place.
+`build_query` is where every mistake in a query is found, before anything runs; one in a text is shown there. What it
+returns needs no further checking: names are spelled as the streams declare them, and every predicate has its one place.
 """
 
 from __future__ import annotations

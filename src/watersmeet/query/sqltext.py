@@ -28,7 +28,7 @@ from sqlglot.tokens import TokenType
 from watersmeet.errors import QueryError
 from watersmeet.query.coercion import check_predicate
 from watersmeet.query.expressions import Column, Expression, quote
-from watersmeet.query.fragments import at
+from watersmeet.query.fragments import at, start_of
 from watersmeet.query.functions import refuse_unfit_functions
 from watersmeet.query.joingraph import check_equality
 from watersmeet.query.names import Reference, resolve, type_of_column
@@ -125,14 +125,29 @@ def parse(text: str, *, into: Any = None, aggregates: bool = False, own: Collect
     tokens = with_own_calls(tokenize(text, what), own)
     if not tokens:
         raise syntax_error(what, "it is empty", 0)
-    for token in tokens:
-        if token.token_type == TokenType.SEMICOLON:
-            raise syntax_error(what, "unexpected ';'", token.start)
+    for index, token in enumerate(tokens):
+        if _is_stray(tokens, index):
+            raise syntax_error(what, f"unexpected '{token.text}'", token.start)
     refuse_unfit_functions(tokens, aggregates=aggregates)
     with parser_errors(text, what):
         tree = _tree(text, tokens, into)
     _refuse_unfit_nodes(text, tree)
     return tree
+
+
+def _is_stray(tokens: Sequence[Any], index: int) -> bool:
+    """Whether a token is a semicolon, or a comma with nothing on one side, which the parser reads over."""
+    before, kind, after = (
+        tokens[i].token_type if 0 <= i < len(tokens) else None for i in (index - 1, index, index + 1)
+    )
+    if kind != TokenType.COMMA:
+        return bool(kind == TokenType.SEMICOLON)
+    return before in (None, TokenType.L_PAREN, TokenType.L_BRACKET) or after in (
+        None,
+        TokenType.COMMA,
+        TokenType.R_PAREN,
+        TokenType.R_BRACKET,
+    )
 
 
 def tokenize(text: str, what: str) -> list[Any]:
@@ -179,6 +194,8 @@ def read(text: str, tree: Any, streams: Sequence[Stream]) -> SqlText:
 def locate(node: Any, streams: Sequence[Stream]) -> tuple[int, int, Reference]:
     """Where a column's name starts and ends, fields apart, and what it refers to."""
     parts = node.parts
+    if any("start" not in part.meta for part in parts):
+        raise syntax_error(f"'{node.sql(dialect='spark')}'", "it is no name", start_of(node) or 0)
     try:
         reference = resolve(streams, [part.name for part in parts])
     except QueryError as error:
@@ -199,6 +216,8 @@ def _conjuncts(text: str) -> list[tuple[int, str]]:
 
 
 def _split(tokens: Sequence[Any]) -> list[Sequence[Any]]:
+    if not tokens:
+        raise syntax_error("the condition", "something is missing around AND", 0)
     depth, betweens, start = 0, 0, 0
     parts: list[Sequence[Any]] = []
     wrapped = tokens[0].token_type == TokenType.L_PAREN

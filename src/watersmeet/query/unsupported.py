@@ -131,6 +131,8 @@ def refuse_unsupported(tree: Any, tokens: Sequence[Any]) -> None:
     for join in joins_of(tree):
         _check_join(join, tokens)
         _check_table(join.this, tokens)
+        if join.this.args.get("joins") and any(part.args.get("using") for part in (join, *joins_of(join.this))):
+            raise _refused("USING with a join inside another", "write the condition with ON", _place(tokens, "USING"))
     group = tree.args.get("group")
     if group is not None:
         _check_node(group, tokens)
@@ -193,9 +195,13 @@ def _named(argument: str, tokens: Sequence[Any]) -> QueryError:
 
 
 def _place(tokens: Sequence[Any], *words: str) -> int:
-    """Where the last of such words stands, which is the clause: names come before."""
-    places = [t.start for t in tokens if t.text.upper().startswith(words) and t.token_type != TokenType.STRING]
-    return places[-1] if places else tokens[0].start
+    """Where the last of such words stands, in no parentheses: what comes before may be a name. DISTINCT comes first."""
+    places, depth = [tokens[0].start], 0
+    for token in tokens:
+        depth += (token.token_type == TokenType.L_PAREN) - (token.token_type == TokenType.R_PAREN)
+        if depth == 0 and token.token_type != TokenType.STRING and token.text.upper().split(" ")[0] in words:
+            places.append(token.start)
+    return places[1] if words == ("DISTINCT",) and len(places) > 1 else places[-1]
 
 
 def _refused(what: str, hint: str, position: int) -> QueryError:

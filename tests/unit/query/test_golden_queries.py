@@ -1,8 +1,11 @@
 """SQL text and builder ask the same; what is refused is refused in words. Cases in tests/golden/queries and errors."""
 
+import random
 from pathlib import Path
 
 import pytest
+import sqlglot
+from sqlglot.errors import SqlglotError
 
 from tests.golden_queries import checked, from_builder, from_sql, logical_text, read_cases
 from watersmeet.errors import WatersmeetError
@@ -32,3 +35,28 @@ def test_what_is_refused_is_told_where_and_why(path, title, case):
         from_sql(case["sql"]) if "sql" in case else from_builder(case["builder"])
     found = str(caught.value)
     assert found == checked(path, title, "message", found)
+
+
+def words_of(text):
+    try:
+        return [text[token.start : token.end + 1] for token in sqlglot.tokenize(text, dialect="spark")]
+    except SqlglotError:
+        return text.split()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_mutilated_queries_are_refused_in_words(seed):
+    texts = [words_of(case.values[2]["sql"]) for case in cases("queries") + cases("errors") if "sql" in case.values[2]]
+    pool = [word for words in texts for word in words]
+    rng = random.Random(seed)
+    placeless = []
+    for _ in range(300):
+        words = list(rng.choice(texts))
+        for _ in range(rng.randint(1, 3)):
+            place = rng.randrange(len(words) + 1)
+            words[place : place + rng.randint(0, 1)] = rng.sample(pool, rng.randint(0, 1))
+        try:
+            from_sql(" ".join(words))
+        except WatersmeetError as error:
+            placeless += [] if "^" in str(error) else [" ".join(words)]
+    assert not placeless
