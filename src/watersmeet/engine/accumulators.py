@@ -30,8 +30,8 @@ AFTER_SIGN = np.int64((1 << 63) - 1)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JoinedRows:
-    """What is accumulated of joined rows: keys, arguments, in a windowed aggregation their times, and with intervals the
-    ids of the rows that they are made of, one array for each stream."""
+    """What is accumulated of joined rows: keys, arguments, in a windowed aggregation their times, and with intervals
+    the ids of the rows that they are made of, one array for each stream."""
 
     rows: int
     keys: Sequence[pa.Array]
