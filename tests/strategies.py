@@ -74,8 +74,8 @@ def _known(type_: pa.DataType) -> Sequence[Any]:
 
 
 @st.composite
-def scenarios(draw: st.DrawFn) -> Scenario:
-    count = draw(st.sampled_from((2, 3, 3, 3, 3, 4, 4, 5)))
+def scenarios(draw: st.DrawFn, counts: Sequence[int] = (2, 3, 3, 3, 3, 4, 4, 5)) -> Scenario:
+    count = draw(st.sampled_from(counts))
     names = NAMES[:count]
     classes = draw(_classes(count))
     kinds = [draw(st.sampled_from(KEY_FAMILIES)) for _ in classes]
@@ -107,7 +107,7 @@ def scenarios(draw: st.DrawFn) -> Scenario:
 @st.composite
 def aggregate_scenarios(draw: st.DrawFn) -> Scenario:
     """A scenario whose joined rows are grouped and aggregated, shown in one of the output modes."""
-    asked = draw(scenarios())
+    asked = draw(scenarios(counts=(2, 2, 2, 3)))
     windowed = asked.within is not None or bool(asked.windows)
     columns = [(f"{s.name}.{f.name}", f.type) for s in asked.streams for f in s.schema]
     numbers = [(name, kind) for name, kind in columns if is_numeric(kind)]
@@ -115,13 +115,13 @@ def aggregate_scenarios(draw: st.DrawFn) -> Scenario:
     if draw(st.sampled_from((False, False, True))):
         group_by.append(f"{draw(st.sampled_from(numbers))[0]} + 1")
     modes = ["update", "complete"]
-    if windowed and draw(st.booleans()):
+    if windowed and draw(st.sampled_from((True, True, True, False))):
         length = draw(st.sampled_from((1, 3, 8, 10, 25)))
         slide = draw(st.integers(1, length))
         group_by.append(f"window(result_time, '{length} microseconds', '{slide} microseconds')")
-        modes += ["append", "append"]
-    calls = ["count(*)"]
-    for _ in range(draw(st.integers(0, 4))):
+        modes += ["append"] * 3
+    calls = draw(st.sampled_from((["count(*)"], ["count(*)"], [])))
+    for _ in range(draw(st.integers(0 if calls or group_by else 1, 4))):
         if draw(st.booleans()):
             name, _ = draw(st.sampled_from(numbers))
             argument = draw(st.sampled_from((name, name, f"{name} * 2", f"abs({name})")))
@@ -137,13 +137,19 @@ def aggregate_scenarios(draw: st.DrawFn) -> Scenario:
             replace(epoch, failures=(*epoch.failures, *draw(st.sampled_from(((), (), ("closing",))))))
             for epoch in schedule
         )
+    select = [f"{call} AS x{i}" for i, call in enumerate(calls)] or [_selected(group_by[0])]
     return replace(
         asked,
-        select=tuple(f"{call} AS x{i}" for i, call in enumerate(calls)),
+        select=tuple(select),
         group_by=tuple(dict.fromkeys(group_by)),
         mode=draw(st.sampled_from(modes)),
         schedule=schedule,
     )
+
+
+def _selected(key: str) -> str:
+    """A group key as a result column."""
+    return "window.start AS key" if key.startswith("window") else f"{key} AS key"
 
 
 @st.composite

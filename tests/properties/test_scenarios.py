@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.groups import check_aggregates
 from tests.scenarios import Scenario, check, check_every_epoch, from_json, load_scenarios, to_json
 
 
@@ -21,3 +22,8 @@ def test_a_scenario_survives_being_printed(scenario: Scenario):
     assert (again.schedule, again.setting, again.trees) == (scenario.schedule, scenario.setting, scenario.trees)
     assert again.answer == scenario.answer
     assert again.expected == scenario.expected
+
+
+@pytest.mark.parametrize("scenario", load_scenarios(aggregates=True), ids=lambda scenario: scenario.name)
+def test_aggregates_are_shown_as_owed(scenario: Scenario):
+    check_aggregates(scenario)

@@ -120,7 +120,7 @@ class AggregatePlan:
 
     @property
     def pane_us(self) -> int | None:
-        return None if self.window is None else math.gcd(self.window.length_us, self.window.slide_us)
+        return None if self.window is None else pane_of(self.window)
 
     @property
     def frame(self) -> pa.Schema:
@@ -165,6 +165,11 @@ class AggregatePlan:
         return self.window is not None and self.mode != "complete"
 
 
+def pane_of(window: ResultWindow) -> int:
+    """The longest time ranges of which every window is made."""
+    return math.gcd(window.length_us, window.slide_us)
+
+
 def plan_aggregate(
     query: JoinQuery, tree: Join, stage: int, time_type: pa.DataType | None, mode: OutputMode | None
 ) -> AggregatePlan | None:
@@ -188,6 +193,8 @@ def plan_aggregate(
     accumulators: list[Accumulator] = []
     finishes = [Finish(a, _accumulators(a, arguments, accumulators)) for a in aggregation.aggregates]
     intervals = _intervals(query, arguments, accumulators)
+    if not accumulators:  # SELECT a.x ... GROUP BY a.x: only that there is such a group
+        accumulators.append(Accumulator("rows", None, "sum", pa.int64()))
     payload = pa.schema([pa.field(f"_s{i}", a.type) for i, a in enumerate(accumulators)])
     keeps = aggregation.window is not None and mode != "complete"
     span = aggregation.window.length_us if aggregation.window is not None and keeps else None
