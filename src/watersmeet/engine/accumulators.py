@@ -72,16 +72,19 @@ def _sketches(plan: AggregatePlan, joined: JoinedRows, numbers: Ints, count: int
         else:
             values.append(column.cast(pa.float64()).fill_null(0).to_numpy())
     found = sketch(joined.row_ids, values, numbers, count)
-    return {i: _lists(one.reshape(count, -1), plan.accumulators[i].type) for i, one in zip(wanted, found, strict=True)}
+    return {i: lists_of_numbers(one.reshape(count, -1)) for i, one in zip(wanted, found, strict=True)}
 
 
-def _lists(values: npt.NDArray[np.float64], kind: pa.DataType) -> pa.Array:
-    return pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), type=kind)
+def lists_of_numbers(values: npt.NDArray[np.float64]) -> pa.ListArray:
+    """A table of numbers as lists of one length. (Spark takes no Arrow lists of a fixed one.)"""
+    rows, length = values.shape
+    offsets = pa.array(np.arange(rows + 1, dtype=np.int32) * np.int32(length))
+    return pa.ListArray.from_arrays(offsets, pa.array(values.ravel()))
 
 
 def numbers_of_lists(lists: pa.Array) -> npt.NDArray[np.float64]:
     """Lists of one length as a table of numbers."""
-    return lists.flatten().to_numpy().reshape(len(lists), lists.type.list_size)
+    return lists.flatten().to_numpy().reshape(len(lists), -1) if len(lists) else np.zeros((0, 0))
 
 
 def group_numbers(columns: Sequence[pa.Array], rows: int) -> tuple[Ints, Ints]:
@@ -138,9 +141,10 @@ def reduce(
         if accumulator.combine == "unite":
             reduced.append(_united(numbers, count, columns[i]))
         elif accumulator.combine == "add":
-            added = np.zeros((count, accumulator.type.list_size))
-            np.add.at(added, numbers, numbers_of_lists(columns[i]))
-            reduced.append(_lists(added, accumulator.type))
+            parts = numbers_of_lists(columns[i])
+            added = np.zeros((count, parts.shape[1]))
+            np.add.at(added, numbers, parts)
+            reduced.append(lists_of_numbers(added))
         else:
             values = found.column(f"{i}_{accumulator.combine}").combine_chunks()
             reduced.append(take(values, order).cast(accumulator.type))

@@ -20,12 +20,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.engine.accumulators import finish, make, numbers_of_lists, reduce
+from watersmeet.engine.accumulators import finish, lists_of_numbers, make, numbers_of_lists, reduce
 from watersmeet.engine.inbox import normalise_key
 from watersmeet.engine.intervals import Arrivals, Running, final_average, final_count, final_sum
 from watersmeet.engine.kernels import all_rows, expand, match_keys
 from watersmeet.engine.windows import Windows, windows_between, windows_of_panes
-from watersmeet.plan.aggregate import PANE, AggregatePlan, RunningPlan
+from watersmeet.plan.aggregate import PANE, SKETCH_BUCKETS, AggregatePlan, RunningPlan
 from watersmeet.plan.frame import HASH
 from watersmeet.query.aggregates import WINDOW, key_column
 from watersmeet.state.run import Ints, Run, build_runs, merge_runs, select_rows, take_rows
@@ -111,7 +111,7 @@ def nothing_yet(plan: AggregatePlan) -> pa.RecordBatch:
     zero = []
     for accumulator in plan.accumulators:
         if accumulator.combine == "add":
-            zero.append(pa.array([[0.0] * accumulator.type.list_size], accumulator.type))
+            zero.append(lists_of_numbers(np.zeros((1, plan.sketch_size))))
         else:
             zero.append(pa.array([0]) if accumulator.made == "rows" else make(accumulator, empty, 1))
     columns = [*finish(plan, zero), *(zero[i] for i in plan.accumulators_of_intervals)]
@@ -199,9 +199,10 @@ def _running(plan: AggregatePlan, shown: pa.RecordBatch, part: RunningPlan) -> R
     def column(number: int) -> pa.Array:
         return shown.column(plan.layout.payload.names[number])
 
-    sets = (1 << len(plan.confidence.totals)) - 1 if plan.confidence is not None else 0
     sums, magnitudes = (column(i).cast(pa.float64()).to_numpy() for i in (part.sums, part.magnitudes))
-    return Running(sums, magnitudes, numbers_of_lists(column(part.sketches)).reshape(shown.num_rows, sets, -1))
+    return Running(
+        sums, magnitudes, numbers_of_lists(column(part.sketches)).reshape(shown.num_rows, -1, SKETCH_BUCKETS)
+    )
 
 
 def encoded_keys(plan: AggregatePlan, keys: Sequence[pa.Array], rows: int) -> pa.RecordBatch:

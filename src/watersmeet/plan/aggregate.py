@@ -156,6 +156,11 @@ class AggregatePlan:
         return pa.schema(fields)
 
     @property
+    def sketch_size(self) -> int:
+        """Numbers in a sketch: some for each set of streams."""
+        return 0 if self.confidence is None else ((1 << len(self.confidence.totals)) - 1) * SKETCH_BUCKETS
+
+    @property
     def is_global(self) -> bool:
         """Whether there is one group, which exists even without rows."""
         return not self.keys and self.window is None
@@ -218,7 +223,7 @@ def _intervals(query: JoinQuery, arguments: Sequence[Value], known: list[Accumul
     """What intervals are made of; accumulators that are new are added to the known ones."""
     if query.confidence is None or query.aggregation is None:
         return ()
-    sketch = pa.list_(pa.float64(), ((1 << len(query.streams)) - 1) * SKETCH_BUCKETS)
+    sketch = pa.list_(pa.float64())
 
     def number(made: Made, argument: int | None, combine: Combine, kind: pa.DataType) -> int:
         accumulator = Accumulator(made, argument, combine, kind)
