@@ -13,6 +13,7 @@ as a draw: it is what one gets who forgets that results share rows.
 | gains         | a.k = b.k = c.k         | Zipf 0.8                | normal, mean 20, deviation 50           |
 | heavy tail    | a.k = b.k = c.k         | Zipf 0.8                | log-normal, sigma 1                     |
 | one to one    | a.k = b.k = c.k         | every key once          | uniform in 1 .. 100                     |
+| foreign keys  | a.k = b.id, b.j = c.id  | Zipf 0.8, and uniform   | uniform in 1 .. 100                     |
 
 qty is uniform in 1 .. 10. The streams are seen to 10, 30 and 60 %; in *unequal*, to 5/10/30, 10/30/60 and 30/60/100 %.
 Populations are drawn anew after some runs. Reported are the share of runs whose interval holds the truth, and its width
@@ -78,6 +79,8 @@ class Setting:
     key: Draw
     price: Draw = uniform_price
     is_chain: bool = False
+    foreign: bool = False
+    """Each row of a refers to one of b, and each of b to one of c."""
     looks: Sequence[tuple[float, ...]] = EVEN
 
 
@@ -90,6 +93,8 @@ SETTINGS = {
     "gains": Setting((1000, 800, 600), zipf(300, 0.8), gain),
     "heavy tail": Setting((1000, 800, 600), zipf(300, 0.8), heavy_price),
     "one to one": Setting((20_000, 20_000, 20_000), each_once),
+    "foreign keys, few": Setting((2000, 500, 200), zipf(500, 0.8), foreign=True),
+    "foreign keys, many": Setting((20_000, 5000, 2000), zipf(5000, 0.8), foreign=True),
 }
 
 
@@ -108,6 +113,8 @@ class Population:
 
 
 def draw(setting: Setting, rng: Random) -> Population:
+    if setting.foreign:
+        return draw_foreign(setting, rng)
     a, b, c = (setting.key(rows, rng) for rows in setting.rows)
     b_to_c = setting.key(len(b), rng) if setting.is_chain else b
     of_a, of_b = equal_pairs(a, b)
@@ -115,6 +122,13 @@ def draw(setting: Setting, rng: Random) -> Population:
     rows = of_a[pair], of_b[pair], of_c
     price, quantity = setting.price(len(a), rng), rng.integers(1, 11, len(b))
     return Population(setting.rows, rows, price[rows[0]] * quantity[rows[1]])
+
+
+def draw_foreign(setting: Setting, rng: Random) -> Population:
+    a, b, c = setting.rows
+    to_b, to_c = setting.key(a, rng), rng.integers(0, c, b)
+    price, quantity = setting.price(a, rng), rng.integers(1, 11, b)
+    return Population(setting.rows, (np.arange(a), to_b, to_c[to_b]), price * quantity[to_b])
 
 
 def equal_pairs(left: Ints, right: Ints) -> tuple[Ints, Ints]:
