@@ -22,6 +22,7 @@ from watersmeet.plan.aggregate import Accumulator, AggregatePlan, Finish
 from watersmeet.query.types import is_decimal, is_floating
 from watersmeet.state.run import Hashes, Ints, take
 
+DENSE_MIN = 1 << 10
 LOW_BITS = 32
 LOW_MASK = (1 << LOW_BITS) - 1
 HALF_MAX = 1 << (63 - LOW_BITS)
@@ -94,8 +95,21 @@ def group_numbers(columns: Sequence[pa.Array], rows: int) -> tuple[Ints, Ints]:
     for column in columns:
         encoded = column.dictionary_encode(null_encoding="encode")
         codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-        mixed = numbers * np.int64(max(1, len(encoded.dictionary))) + codes
-        _, first, numbers = np.unique(mixed, return_index=True, return_inverse=True)
+        size = max(1, len(encoded.dictionary))
+        numbers, first = _numbered(numbers * np.int64(size) + codes, len(first) * size)
+    return numbers, first
+
+
+def _numbered(values: Ints, below: int) -> tuple[Ints, Ints]:
+    """Values numbered without gaps, and the first row of each; they are counted where they are close together."""
+    if below > 4 * len(values) + DENSE_MIN:
+        _, first, numbers = np.unique(values, return_index=True, return_inverse=True)
+        return numbers, first
+    present = np.zeros(below, dtype=np.bool_)
+    present[values] = True
+    numbers = (np.cumsum(present) - 1)[values]
+    first = np.empty(int(present.sum()), dtype=np.int64)
+    first[numbers[::-1]] = np.arange(len(values) - 1, -1, -1)
     return numbers, first
 
 
