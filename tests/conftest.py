@@ -23,10 +23,21 @@ SESSION_SETTINGS = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All below tests/spark is marked, so that `-m "not spark"` is fast."""
+    """All below tests/spark is marked, so that `-m "not spark"` is fast; of several workers one has all of them, so that
+    there is one session."""
     for item in items:
         if Path(__file__).parent / "spark" in item.path.parents:
             item.add_marker(pytest.mark.spark)
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+@pytest.fixture(autouse=True)
+def no_query_is_left_running(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test that fails leaves its query running, and must not make others fail."""
+    yield
+    if "spark" in request.fixturenames:
+        for query in request.getfixturevalue("spark").streams.active:
+            query.stop()
 
 
 @pytest.fixture(scope="session")
