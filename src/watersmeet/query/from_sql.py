@@ -18,6 +18,7 @@ from watersmeet.query.expressions import quote
 from watersmeet.query.fragments import Fragment, at, draw
 from watersmeet.query.logical import STREAMS_MAX, JoinQuery, build_query, check_stream_name
 from watersmeet.query.names import find_column, nearest
+from watersmeet.query.registered import RegisteredFunction
 from watersmeet.query.relations import Stream
 from watersmeet.query.windows import only_timestamp
 
@@ -28,9 +29,10 @@ def build_sql_query(
     *,
     guess_event_time: frozenset[str] = frozenset(),
     analyse: Analyse | None = None,
+    functions: Mapping[str, RegisteredFunction] | None = None,
 ) -> JoinQuery:
     """Check and resolve a query text over the streams given. Those in `guess_event_time` may have their only timestamp
-    column taken for the event time, if the query has a window."""
+    column taken for the event time, if the query has a window. `functions` are as for `build_query`."""
     sources = sources_of(asked, [stream.name for stream in given])
     by_name = {stream.name: stream for stream in given}
     windows = {name: item.window for name, item in zip(sources, asked.streams, strict=True) if item.window is not None}
@@ -51,6 +53,7 @@ def build_sql_query(
             group_by=asked.group_by,
             having=asked.having,
             analyse=analyse,
+            functions=functions,
         )
 
 

@@ -214,7 +214,9 @@ class StreamJoin:
         if self._sql is not None:
             self._refuse_pieces()
             guess = frozenset(self._plain)
-            return build_sql_query(self._sql, self._streams, guess_event_time=guess, analyse=analyse)
+            return build_sql_query(
+                self._sql, self._streams, guess_event_time=guess, analyse=analyse, functions=self._functions
+            )
         return build_query(
             self._streams,
             where=self._where,
