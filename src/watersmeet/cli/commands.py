@@ -117,8 +117,8 @@ def _follow(query: Any, checkpoint: str | None, given: list[str], say: Callable[
         nonlocal told
         for epoch in query.epochs:
             if epoch.epoch > told:
-                say(epoch_line(epoch))
                 told = epoch.epoch
+                say(epoch_line(epoch))
 
     try:
         while not query.awaitTermination(0.2):
@@ -183,11 +183,8 @@ def read_query(chosen: argparse.Namespace) -> Asked:
 
 def _text(chosen: argparse.Namespace) -> str:
     if (chosen.query is None) == (chosen.execute is None):
-        raise OptionError(
-            "there is no query" if chosen.query is None else "there are two queries",
-            hint='name a file that holds it, or write it: -e "SELECT ..."',
-            error_class="MISSING_QUERY",
-        )
+        what = "there is no query" if chosen.query is None else "there are two queries"
+        chosen.parser.error(f'{what}. name a file that holds it, or write it: -e "SELECT ..."')
     if chosen.execute is not None:
         return str(chosen.execute)
     if chosen.query == "-":

@@ -26,7 +26,7 @@ from watersmeet.runtime.spark.options import option_name
 from watersmeet.runtime.spark.stream_join import StreamJoin
 
 KAFKA = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
-QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
+QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.log.level": "FATAL"}
 INFERRING = {"csv": {"inferSchema": "true"}, "json": {"inferTimestamp": "true"}}
 """What a reader is told when it has to find the columns, unless the user says otherwise."""
 
@@ -67,12 +67,16 @@ def spark_errors() -> Iterator[None]:
 
 def _in_short(error: PySparkException) -> WatersmeetError:
     text = str(error).strip()
-    if "kafka" in text and "Failed to find the data source" in text:
+    if "Failed to find" in text and "kafka" in text:
         return OptionError(
             "this Spark has no Kafka", hint=f"add --packages {KAFKA}", error_class="MISSING_SPARK_PACKAGE"
         )
     lines = [line for line in text.splitlines() if line.strip()]
-    return WatersmeetError(f"Spark says: {lines[0] if lines else type(error).__name__}", error_class="SPARK_FAILED")
+    return WatersmeetError(
+        f"Spark says: {lines[0] if lines else type(error).__name__}",
+        hint="for all that it says add --conf spark.log.level=ERROR",
+        error_class="SPARK_FAILED",
+    )
 
 
 def check_options(options: Sequence[tuple[str, str]]) -> None:

@@ -138,6 +138,7 @@ def _command(commands: Any, name: str, summary: str, description: str, examples:
 
 
 def _add_query(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(parser=parser)
     parser.add_argument("query", nargs="?", metavar="QUERY.sql", help="a file with the query; - is standard input")
     parser.add_argument("-e", "--execute", metavar="SQL", help="the query itself, in place of a file")
     parser.add_argument(

@@ -158,12 +158,12 @@ def _taken_apart(text: str, formats: Sequence[str], *, bare: Sequence[str]) -> t
     if body.lower() in bare:
         return body.lower(), "", options
     word, colon, location = body.partition(":")
+    if colon and word.lower() in formats:
+        return word.lower(), location.strip(), options
     if not colon or _URL.match(body) or not _WORD.fullmatch(word):
         return "", body, options
-    if word.lower() not in formats:
-        known = f"there are {', '.join(formats)}; a path with a colon in it is written with its format before it"
-        raise _bad(f"unknown format '{word}' in '{text}'", _near(word, formats) or known)
-    return word.lower(), location.strip(), options
+    known = f"there are {', '.join(formats)}; a path with a colon in it is written with its format before it"
+    raise _bad(f"unknown format '{word}' in '{text}'", _near(word, formats) or known)
 
 
 def _options(text: str, *, what: str) -> dict[str, str]:

@@ -15,8 +15,10 @@ ADVICE = {
     "?schema=ts timestamp, ...",
     "WRONG_STREAM_COUNT": "name 2 to 8 streams in FROM, and give each with --stream NAME=SPEC",
     "UNUSED_STREAM": "name it in FROM, or leave its --stream out",
-    "UNSUPPORTED_OUTPUT_MODE": "running aggregates take --mode update or complete, and --sink console; files take what "
-    "stays as it is: group by window(result_time, '10 minutes') as well, or leave the aggregates out",
+    "UNSUPPORTED_OUTPUT_MODE": "without --mode the fitting one is taken; running aggregates go to --sink console; "
+    "files take what stays as it is: group by window(result_time, '10 minutes') as well",
+    "DIFFERENT_JOIN": "slots, budgets and delays may change, the join may not: name another --checkpoint, and another "
+    "--sink if there are files of the old one",
     "MISSING_CHECKPOINT_LOCATION": "name a folder with --checkpoint PATH",
 }
 """By error class: what to do, where the text of the API would not help here. It must fit every error of its class."""

@@ -15,7 +15,7 @@ from watersmeet.observe.estimates import (
 )
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.query.expressions import columns_of, to_text
-from watersmeet.query.logical import JoinQuery
+from watersmeet.query.logical import JoinQuery, Stream
 from watersmeet.units import format_bytes, format_duration
 
 
@@ -36,16 +36,22 @@ def join_graph_text(query: JoinQuery) -> str:
 def _between(query: JoinQuery) -> Iterator[tuple[set[str], str]]:
     for number, key_class in enumerate(query.classes):
         members = [
-            (stream.name, column)
+            (stream.name, _column_text(stream, column))
             for stream, column in zip(query.streams, key_class.columns, strict=True)
             if column is not None
         ]
         for (left, one), (right, other) in combinations(members, 2):
-            yield {left, right}, f"{left}.{one} = {right}.{other} (key {number})"
+            yield {left, right}, f"{one} = {other} (key {number})"
     for number, residual in enumerate(query.residuals):
         yield {column.stream for column in columns_of(residual)}, f"{to_text(residual)} (residual {number})"
     for number, predicate in enumerate(query.spark_residuals):
         yield {column.stream for column in predicate.refs}, f"{predicate.sql} (by Spark {number})"
+
+
+def _column_text(stream: Stream, column: str) -> str:
+    """A column, or what it is derived from."""
+    derived = [item.sql for item in stream.derived if item.name == column]
+    return f"{derived[0]} of {stream.name}" if derived else f"{stream.name}.{column}"
 
 
 def estimates_text(query: JoinQuery, plan: JoinPlan, given: Assumptions) -> str:
@@ -55,7 +61,8 @@ def estimates_text(query: JoinQuery, plan: JoinPlan, given: Assumptions) -> str:
         example = " ".join(f"--rate {name}=1000" for name in missing)
         return "\n".join([*lines, f"no figures without arrival rates in rows a second: give {example}"])
     found = estimate(query, plan, given)
-    width = max(len(item.label) for item in (*found.stores, *found.nodes))
+    labels = [*(store.label for store in found.stores), *(node.label for node in found.nodes)]
+    width = max(map(len, labels))
     lines.append(f"{'store':<{width}} {'stage':>5} {'rows/s in':>14} {'rows kept':>14} {'bytes/row':>9} {'bytes':>10}")
     for store in found.stores:
         size = format_bytes(round(store.rows * store.row_bytes))
