@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -27,12 +28,15 @@ _PATTERN = re.compile(r"[*\[{]")
 
 
 def with_format(spec: StreamSpec) -> StreamSpec:
-    """The spec with the format that its files have; OptionError if they are not there, or do not tell."""
+    """The spec with the format that its files have, and a path that means the same to Spark, which may run in another
+    folder; OptionError if the files are not there, or do not tell."""
     if spec.format and spec.format not in FILES:
         return spec
-    if _ELSEWHERE.match(spec.location) or _PATTERN.search(spec.location):
+    is_elsewhere = _ELSEWHERE.match(spec.location) is not None
+    location = spec.location if is_elsewhere else os.path.abspath(spec.location)
+    if is_elsewhere or _PATTERN.search(spec.location):
         if spec.format:
-            return spec  # Spark will look
+            return replace(spec, location=location)  # Spark will look
         raise OptionError(
             f"stream {spec.name}: the format of {spec.location} is not clear",
             hint=f"write it before the path: parquet:{spec.location}",
@@ -47,7 +51,7 @@ def with_format(spec: StreamSpec) -> StreamSpec:
             hint=f"{advice}'{spec.format or 'parquet'}:{spec.location}?schema=k bigint, ts timestamp'",
             error_class="EMPTY_FOLDER",
         )
-    return spec if spec.format else replace(spec, format=_guessed(spec, found))
+    return replace(spec, format=spec.format or _guessed(spec, found), location=location)
 
 
 def _folder(spec: StreamSpec) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import signal
 import sys
 import threading
@@ -58,10 +59,12 @@ def session(master: str, conf: Mapping[str, str], packages: str | None, say: Say
 
 @contextmanager
 def spark_errors() -> Iterator[None]:
-    """What Spark refuses, in one line and without a traceback."""
+    """What Spark refuses, or an epoch fails with, in one line and without a traceback."""
     try:
         yield
     except PySparkException as error:
+        if "BrokenPipeError" in str(error):
+            raise BrokenPipeError from error
         raise _in_short(error) from error
 
 
@@ -72,8 +75,10 @@ def _in_short(error: PySparkException) -> WatersmeetError:
             "this Spark has no Kafka", hint=f"add --packages {KAFKA}", error_class="MISSING_SPARK_PACKAGE"
         )
     lines = [line for line in text.splitlines() if line.strip()]
+    raised = re.findall(r"^[\w.]+(?:Error|Exception)\b.*$", text, re.MULTILINE) if "Traceback" in text else []
+    said = re.sub(r"^pyspark[\w.]*\.", "", [*raised[-1:], *lines, type(error).__name__][0])
     return WatersmeetError(
-        f"Spark says: {lines[0] if lines else type(error).__name__}",
+        f"Spark says: {said}",
         hint="for all that it says add --conf spark.log.level=ERROR",
         error_class="SPARK_FAILED",
     )
@@ -154,6 +159,12 @@ def _inferred(spark: SparkSession, spec: StreamSpec, say: Say) -> StructType:
     """The columns that the files have which are there now."""
     options = {**INFERRING.get(spec.format, {}), **spec.options}
     schema = spark.read.format(spec.format).options(**options).load(spec.location).schema
+    if schema.names == ["_corrupt_record"]:
+        raise OptionError(
+            f"stream {spec.name}: the files in {spec.location} cannot be read as {spec.format}",
+            hint="name their format before the path; for JSON over several lines add ?multiLine=true",
+            error_class="UNKNOWN_FORMAT",
+        )
     if spec.format != "text":
         columns = ", ".join(f"{column.name} {column.dataType.simpleString()}" for column in schema)
         nameless = spec.format == "csv" and schema.names[:1] == ["_c0"]
