@@ -12,14 +12,12 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table
 
 from watersmeet.errors import OptionError
 from watersmeet.observe.terminal import LiveProgress
+from watersmeet.sample_data import BANKS, BATCHES, make_offers
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
@@ -28,13 +26,6 @@ from pyspark.sql import functions as F
 
 from watersmeet.runtime.spark.stream_join import StreamJoin
 
-BANKS = ("bank1", "bank2", "bank3")
-BATCHES = 12
-SECONDS = 1800
-CURRENCIES = ("USD", "EUR", "JPY", "GBP", "CHF", "CAD", "AUD", "NZD", "SEK", "NOK", "DKK", "PLN")
-LOTS = 1000
-BROKERS = tuple(f"{name} & Sons" for name in ("Abel", "Birch", "Crane", "Dover", "Ember", "Finch", "Grove", "Hart"))
-START_US = 1_767_600_000_000_000
 SCHEMA = "ts TIMESTAMP, broker STRING, currency STRING, lot INT, price DOUBLE"
 MARK = ".watersmeet-demo"
 
@@ -77,28 +68,6 @@ def run_demo(folder: Path, rows: int) -> None:
         live.show(query.epochs)
     _report(console, spark, folder, query.epochs[-1].totals["results"], time.monotonic() - began)
     spark.stop()
-
-
-def make_offers(folder: Path, rows: int, seed: int) -> None:
-    """One bank's offers: one file per micro-batch, in order of time but for a few seconds of disorder."""
-    folder.mkdir(parents=True)
-    rng = np.random.default_rng(seed)
-    ts = np.sort(rng.integers(0, SECONDS * 1_000_000, rows)) + rng.integers(0, 3_000_000, rows) + START_US
-    currency = rng.integers(0, len(CURRENCIES), rows)
-    table = pa.table(
-        {
-            "ts": pa.array(ts).cast(pa.timestamp("us", tz="UTC")),
-            "broker": pa.array(BROKERS).take(pa.array(rng.integers(0, len(BROKERS), rows))),
-            "currency": pa.array(CURRENCIES).take(pa.array(currency)),
-            "lot": pa.array(rng.integers(0, LOTS, rows), pa.int32()),
-            "price": np.round(100 * (1 + currency) + rng.normal(0, 3, rows), 2),
-        }
-    )
-    for i in range(BATCHES):
-        first, last = i * rows // BATCHES, (i + 1) * rows // BATCHES
-        path = folder / f"{i:04d}.parquet"
-        pq.write_table(table.slice(first, last - first), path)
-        os.utime(path, (START_US // 10**6 + i, START_US // 10**6 + i))  # Spark reads files in order of their age
 
 
 def _prepare(folder: Path) -> None:

@@ -66,6 +66,17 @@ def epoch_table(epochs: Sequence[EpochProgress]) -> Table:
     return table
 
 
+def epoch_line(epoch: EpochProgress) -> str:
+    """An epoch in one line: what came in, what came of it, and what is kept."""
+    rows, late = sum(epoch.rows.values()), epoch.count("late")
+    seconds = (epoch.join_ms + epoch.commit_ms + epoch.sink_ms) / 1000
+    return (
+        f"epoch {epoch.epoch}: {rows:,} rows in, {epoch.count('results'):,} results"
+        + (f", {late:,} too late" if late else "")
+        + f", state {epoch.count('state_rows'):,} rows in {format_bytes(epoch.count('state_bytes'))}, {seconds:.1f} s"
+    )
+
+
 def _lag(epoch: EpochProgress) -> str:
     """How far the watermark is behind the newest event."""
     times = [t for t in epoch.times_max_us if t is not None]

@@ -32,7 +32,7 @@ def build_sql_query(
     functions: Mapping[str, RegisteredFunction] | None = None,
 ) -> JoinQuery:
     """Check and resolve a query text over the streams given. Those in `guess_event_time` may have their only timestamp
-    column taken for the event time, if the query has a window."""
+    column taken for the event time, if the query has a window. `functions` are as for `build_query`."""
     sources = sources_of(asked, [stream.name for stream in given])
     by_name = {stream.name: stream for stream in given}
     windows = {name: item.window for name, item in zip(sources, asked.streams, strict=True) if item.window is not None}

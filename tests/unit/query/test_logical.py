@@ -4,8 +4,11 @@ import pyarrow as pa
 import pytest
 
 from watersmeet.errors import OptionError, QueryError
-from watersmeet.query.expressions import Column, Compare
+from watersmeet.query.cql import read_sql
+from watersmeet.query.expressions import Call, Column, Compare
+from watersmeet.query.from_sql import build_sql_query
 from watersmeet.query.logical import Filter, KeyClass, SelectItem, Stream, build_query, internal_name
+from watersmeet.query.registered import registered
 
 UTC = pa.timestamp("us", "UTC")
 INFO = pa.struct([("city", pa.string()), ("geo", pa.struct([("lat", pa.float64())]))])
@@ -259,3 +262,10 @@ def test_names_that_meet_after_the_join_are_refused():
         "[DUPLICATE_COLUMN] columns a.b_c and a_b.c are both named 'a_b_c' after the join (line 1, column 1)\n"
         "  a_b.c AS two\n  ^\nrename one of the streams"
     )
+
+
+def test_a_query_text_can_call_registered_predicates():
+    text = f"SELECT bank1.price FROM bank1 JOIN bank2 ON {KEY} AND near(bank1.price, bank2.price)"
+    near = registered("near", lambda x, y: x)
+    found = build_sql_query(read_sql(text), [bank("bank1"), bank("bank2")], functions={"near": near})
+    assert found.residuals == (Call("near", (Column("bank1", "price"), Column("bank2", "price")), near),)

@@ -1,0 +1,216 @@
+"""The commands. What can be checked without Spark is checked before it is started, the cheapest first.
+
+Exit codes: 0 done, 1 an error (one of ours, or one of Spark's in short; no traceback), 2 a mistake on the command line,
+130 stopped by Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from watersmeet.cli.files import with_format
+from watersmeet.cli.hints import assumptions
+from watersmeet.cli.parser import make_parser
+from watersmeet.cli.specs import StreamSpec
+from watersmeet.cli.wording import in_these_words, with_missing_stream
+from watersmeet.errors import OptionError, QueryError, WatersmeetError
+from watersmeet.query.cql import read_sql
+from watersmeet.query.from_sql import sources_of
+
+INTERRUPTED = 130
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A query text and its streams, as far as they can be checked without Spark; `sources` has them by alias."""
+
+    text: str
+    streams: tuple[StreamSpec, ...]
+    sources: dict[str, str]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; its exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    parser = make_parser()
+    chosen = parser.parse_args(given)
+    commands: dict[str, Callable[[argparse.Namespace, list[str]], int]] = {
+        "run": _run,
+        "explain": _explain,
+        "sample-data": _sample_data,
+        "demo": _demo,
+    }
+    try:
+        return commands[chosen.command](chosen, given)
+    except WatersmeetError as error:
+        print(in_these_words(error), file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\nwatersmeet: interrupted; the same command starts again from nothing", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:  # whoever read the output has seen enough
+        sys.stdout = None
+        return 0
+
+
+def _demo(chosen: argparse.Namespace, given: list[str]) -> int:
+    from watersmeet.demo import run_demo  # Spark is loaded only when it is needed
+
+    run_demo(chosen.folder, chosen.rows)
+    return 0
+
+
+def _sample_data(chosen: argparse.Namespace, given: list[str]) -> int:
+    from watersmeet.sample_data import BANKS, SHOP, make_samples
+
+    make_samples(chosen.folder, chosen.rows)
+    print(f"{', '.join((*BANKS, *SHOP))}: in {chosen.folder}\n\nnow try")
+    streams = " ".join(f"--stream {bank}={shlex.quote(str(chosen.folder / bank))}" for bank in BANKS[:2])
+    print(f"  watersmeet run {streams} \\")
+    print('      -e "SELECT bank1.broker, bank1.price, bank2.price FROM bank1 JOIN bank2 USING (currency, lot)')
+    print('          WITHIN 1 MINUTE WHERE bank1.price < bank2.price"')
+    return 0
+
+
+def _run(chosen: argparse.Namespace, given: list[str]) -> int:
+    asked = read_query(chosen)
+    say = _silent if chosen.quiet else _say
+    for spec in asked.streams:
+        if spec.format == "schema":
+            raise OptionError(
+                f"stream {spec.name} has columns only", hint="name its rows to run the query; explain needs none"
+            )
+    sink = chosen.sink
+    checkpoint = chosen.checkpoint or sink.default_checkpoint
+    if checkpoint is None and not sink.forgets:
+        raise OptionError(
+            f"sink {sink.format} needs a place for the state of the query",
+            hint="name a folder on this machine, or one mounted at the same path everywhere, with --checkpoint PATH",
+            error_class="MISSING_CHECKPOINT_LOCATION",
+        )
+    trigger = chosen.trigger or (None if any(spec.is_live for spec in asked.streams) else "available-now")
+
+    from watersmeet.cli import on_spark  # Spark is loaded only when it is needed
+
+    predicates = _predicates(chosen)
+    on_spark.check_options(chosen.option)
+    with on_spark.session(chosen.master, dict(chosen.conf), chosen.packages, say) as spark, on_spark.spark_errors():
+        join = on_spark.build_join(spark, asked.text, asked.streams, chosen.option, predicates, say)
+        query = on_spark.start(join, sink, checkpoint, chosen.mode, trigger)
+        return _follow(query, checkpoint, given, say)
+
+
+def _follow(query: Any, checkpoint: str | None, given: list[str], say: Callable[[str], None]) -> int:
+    """Tell of every epoch until the query ends, or Ctrl-C ends it."""
+    from watersmeet.observe.terminal import epoch_line
+
+    told = -1
+
+    def tell() -> None:
+        nonlocal told
+        for epoch in query.epochs:
+            if epoch.epoch > told:
+                told = epoch.epoch
+                say(epoch_line(epoch))
+
+    try:
+        while not query.awaitTermination(0.2):
+            tell()
+    except KeyboardInterrupt:
+        say("stopping ...")
+        with suppress(Exception):
+            query.stop()
+        tell()
+        print(f"watersmeet: stopped by Ctrl-C; {_how_to_go_on(checkpoint, given)}", file=sys.stderr)
+        return INTERRUPTED
+    tell()
+    if not query.epochs:
+        say("done: there was nothing new to read")
+    else:
+        totals = query.epochs[-1].totals
+        say(f"done: {totals.get('results', 0):,} results since the query was first started")
+    return 0
+
+
+def _how_to_go_on(checkpoint: str | None, given: list[str]) -> str:
+    command = shlex.join(["watersmeet", *given])
+    if checkpoint is None:
+        return f"the state was temporary, so this starts again from nothing:\n  {command}"
+    return f"all is kept in {checkpoint}, and this goes on from there:\n  {command}"
+
+
+def _explain(chosen: argparse.Namespace, given: list[str]) -> int:
+    asked = read_query(chosen)
+
+    from watersmeet.cli import on_spark
+
+    predicates = _predicates(chosen)
+    on_spark.check_options(chosen.option)
+    with on_spark.session(chosen.master, dict(chosen.conf), chosen.packages, _say) as spark, on_spark.spark_errors():
+        join = on_spark.build_join(spark, asked.text, asked.streams, chosen.option, predicates, _say)
+        query, plan, options = join.build()
+    hints = assumptions(query, asked.sources, chosen.rate, chosen.selectivity, chosen.after)
+
+    from watersmeet.observe.estimates_text import estimates_text, join_graph_text
+    from watersmeet.observe.explain import explain_text
+
+    parts = [join_graph_text(query), explain_text(query, plan, options.slots), estimates_text(query, plan, hints)]
+    print("\n\n".join(parts))
+    return 0
+
+
+def read_query(chosen: argparse.Namespace) -> Asked:
+    """The query text and its streams; WatersmeetError for what is wrong with either."""
+    text = _text(chosen)
+    names = [spec.name for spec in chosen.stream]
+    for name in names:
+        if [other.lower() for other in names].count(name.lower()) > 1:
+            raise OptionError(f"stream {name} is given twice", hint="leave one --stream out, or rename it")
+    asked = read_sql(text)
+    try:
+        sources = sources_of(asked, names)
+    except QueryError as error:
+        raise with_missing_stream(error, asked, names) from None
+    return Asked(text, tuple(with_format(spec) for spec in chosen.stream), sources)
+
+
+def _text(chosen: argparse.Namespace) -> str:
+    if (chosen.query is None) == (chosen.execute is None):
+        what = "there is no query" if chosen.query is None else "there are two queries"
+        chosen.parser.error(f'{what}. name a file that holds it, or write it: -e "SELECT ..."')
+    if chosen.execute is not None:
+        return str(chosen.execute)
+    if chosen.query == "-":
+        return sys.stdin.read()
+    try:
+        return Path(chosen.query).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        if " " in chosen.query.strip():
+            hint = "a query on the command line needs -e before it"
+        else:
+            hint = f"paths start from {Path.cwd()}"
+        reason = getattr(error, "strerror", None) or "it is no text"
+        raise OptionError(
+            f"cannot read the query file {chosen.query}: {reason}", hint=hint, error_class="FILE_NOT_FOUND"
+        ) from None
+
+
+def _predicates(chosen: argparse.Namespace) -> dict[str, Callable[..., Any]]:
+    from watersmeet.cli.on_spark import load_predicate
+
+    return {name: load_predicate(text) for name, text in chosen.predicate}
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _silent(text: str) -> None:
+    """Nothing is told."""

@@ -1,0 +1,234 @@
+"""The one module of the command line that knows Spark: a session, the streams of the specs, and the join over them."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+
+import pyspark
+from pyspark import cloudpickle
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from watersmeet.cli.specs import FILES, SinkSpec, StreamSpec, broker_and_topic, host_and_port
+from watersmeet.errors import OptionError, QueryError, WatersmeetError
+from watersmeet.runtime.spark.options import option_name
+from watersmeet.runtime.spark.stream_join import StreamJoin
+
+KAFKA = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
+QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.log.level": "FATAL"}
+INFERRING = {"csv": {"inferSchema": "true"}, "json": {"inferTimestamp": "true"}}
+"""What a reader is told when it has to find the columns, unless the user says otherwise."""
+
+Say = Callable[[str], None]
+
+
+@contextmanager
+def session(master: str, conf: Mapping[str, str], packages: str | None, say: Say) -> Iterator[SparkSession]:
+    """A session of our own, ended with the command; a program that has one already lends it and keeps it."""
+    if (lent := SparkSession.getActiveSession()) is not None:
+        yield lent
+        return
+    say("starting Spark ...")
+    if master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    builder = SparkSession.builder.master(master).appName("watersmeet")
+    settings = {**QUIET, **({"spark.jars.packages": packages} if packages else {}), **conf}
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel(settings["spark.log.level"])
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # PySpark's own cancels jobs before we can stop well
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+@contextmanager
+def spark_errors() -> Iterator[None]:
+    """What Spark refuses, or an epoch fails with, in one line and without a traceback."""
+    try:
+        yield
+    except PySparkException as error:
+        if "BrokenPipeError" in str(error):
+            raise BrokenPipeError from error
+        raise _in_short(error) from error
+
+
+def _in_short(error: PySparkException) -> WatersmeetError:
+    text = str(error).strip()
+    if "Failed to find" in text and "kafka" in text:
+        return OptionError(
+            "this Spark has no Kafka", hint=f"add --packages {KAFKA}", error_class="MISSING_SPARK_PACKAGE"
+        )
+    lines = [line for line in text.splitlines() if line.strip()]
+    raised = re.findall(r"^[\w.]+(?:Error|Exception)\b.*$", text, re.MULTILINE) if "Traceback" in text else []
+    said = re.sub(r"^pyspark[\w.]*\.", "", [*raised[-1:], *lines, type(error).__name__][0])
+    return WatersmeetError(
+        f"Spark says: {said}",
+        hint="for all that it says add --conf spark.log.level=ERROR",
+        error_class="SPARK_FAILED",
+    )
+
+
+def check_options(options: Sequence[tuple[str, str]]) -> None:
+    for name, _ in options:
+        option_name(name)
+
+
+def build_join(
+    spark: SparkSession,
+    text: str,
+    specs: Sequence[StreamSpec],
+    options: Sequence[tuple[str, str]],
+    predicates: Mapping[str, Callable[..., Any]],
+    say: Say,
+) -> StreamJoin:
+    """The join of a query text over the streams of the specs."""
+    join = StreamJoin(spark)
+    plain: dict[str, DataFrame] = {}
+    for spec in specs:
+        df = _opened(spark, spec, say)
+        if spec.event_time is None and spec.delay is None:
+            plain[spec.name] = df
+        else:
+            event_time = spec.event_time or _only_timestamp(spec, df)
+            join.stream(spec.name, df, eventTime=event_time, delay=spec.delay)
+    for name, value in options:
+        join.option(name, value)
+    for name, function in predicates.items():
+        join.register(name, function)
+    return join.sql(text, **plain)
+
+
+def load_predicate(text: str) -> Callable[..., Any]:
+    """The function that `module:function` names; the module is looked for in the current folder too."""
+    module_name, _, name = text.partition(":")
+    if not module_name or not name:
+        raise OptionError(f"'{text}' names no function", hint="write --predicate near=module:function")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise OptionError(
+            f"cannot import module '{module_name}': {error}", hint=f"it is looked for in {os.getcwd()} too"
+        ) from None
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise OptionError(f"module '{module_name}' has no function '{name}'")
+    cloudpickle.register_pickle_by_value(module)  # workers need not find the module
+    return function
+
+
+def _opened(spark: SparkSession, spec: StreamSpec, say: Say) -> DataFrame:
+    reader = spark.readStream.options(**spec.options)
+    match spec.format:
+        case "schema":
+            return _imagined(spark, _schema_of(spec.name, spec.location))
+        case "rate":
+            return reader.format("rate").load()
+        case "socket":
+            host, port = host_and_port(f"stream {spec.name}", spec.location)
+            return _with_columns(reader.format("socket").option("host", host).option("port", port).load(), spec)
+        case "kafka":
+            brokers, topic = broker_and_topic(f"stream {spec.name}", spec.location)
+            reader = reader.format("kafka").option("kafka.bootstrap.servers", brokers).option("subscribe", topic)
+            if "startingOffsets" not in spec.options:
+                reader = reader.option("startingOffsets", "earliest")
+            return _with_columns(reader.load(), spec)
+    assert spec.format in FILES
+    schema = _inferred(spark, spec, say) if spec.schema is None else _schema_of(spec.name, spec.schema)
+    return reader.format(spec.format).schema(schema).load(spec.location)
+
+
+def _inferred(spark: SparkSession, spec: StreamSpec, say: Say) -> StructType:
+    """The columns that the files have which are there now."""
+    options = {**INFERRING.get(spec.format, {}), **spec.options}
+    schema = spark.read.format(spec.format).options(**options).load(spec.location).schema
+    if schema.names == ["_corrupt_record"]:
+        raise OptionError(
+            f"stream {spec.name}: the files in {spec.location} cannot be read as {spec.format}",
+            hint="name their format before the path; for JSON over several lines add ?multiLine=true",
+            error_class="UNKNOWN_FORMAT",
+        )
+    if spec.format != "text":
+        columns = ", ".join(f"{column.name} {column.dataType.simpleString()}" for column in schema)
+        nameless = spec.format == "csv" and schema.names[:1] == ["_c0"]
+        advice = "; if their first line holds names, add ?header=true" if nameless else ""
+        say(f"stream {spec.name}, by the files that are there: {columns}{advice}")
+    return schema
+
+
+def _schema_of(name: str, text: str) -> StructType:
+    try:
+        return StructType.fromDDL(text)
+    except PySparkException as error:
+        reason = str(error).strip().splitlines()[0]
+        raise OptionError(
+            f"stream {name}: '{text}' is no schema ({reason})",
+            hint="write columns and types, like 'k bigint, ts timestamp, v double'",
+            error_class="INVALID_SCHEMA",
+        ) from None
+
+
+def _imagined(spark: SparkSession, schema: StructType) -> DataFrame:
+    """A stream with these columns, to be planned for and never run."""
+    columns = [F.lit(None).cast(column.dataType).alias(column.name) for column in schema]
+    return spark.readStream.format("rate").load().select(*columns)
+
+
+def _with_columns(df: DataFrame, spec: StreamSpec) -> DataFrame:
+    """With a schema, values are JSON objects that have these columns; what else the source tells stays."""
+    if spec.schema is None:
+        return df
+    schema = _schema_of(spec.name, spec.schema)
+    taken = {column.lower() for column in (*schema.names, "value", "key")}
+    others = [column for column in df.columns if column.lower() not in taken]
+    return df.withColumn("value", F.from_json(F.col("value").cast("string"), schema)).select("value.*", *others)
+
+
+def _only_timestamp(spec: StreamSpec, df: DataFrame) -> str:
+    found = [column.name for column in df.schema if column.dataType.typeName().startswith("timestamp")]
+    if len(found) != 1:
+        columns = ", ".join(found) or "none"
+        raise QueryError(
+            f"stream '{spec.name}' has a delay, but its event time is not clear (timestamp columns: {columns})",
+            hint=f"name it: --stream '{spec.name}=...?eventTime=COLUMN&delay={spec.delay}'",
+            error_class="MISSING_EVENT_TIME",
+        )
+    return found[0]
+
+
+def start(join: StreamJoin, sink: SinkSpec, checkpoint: str | None, mode: str | None, trigger: str | None) -> Any:
+    """The running query; without a mode, the one that fits it."""
+    _, plan, _ = join.build()
+    fitting = "append" if plan.aggregate is None else plan.aggregate.mode
+    writer = join.writeStream.format(sink.format).options(**sink.options).outputMode(mode or fitting)
+    if sink.format == "kafka":
+        brokers, topic = broker_and_topic("the sink", sink.location)
+        writer = writer.option("kafka.bootstrap.servers", brokers).option("topic", topic)
+    elif sink.location:
+        writer = writer.option("path", sink.location)
+    if sink.partition_by:
+        writer = writer.partitionBy(*sink.partition_by)
+    if checkpoint is not None:
+        writer = writer.option("checkpointLocation", checkpoint)
+    if trigger == "available-now":
+        writer = writer.trigger(availableNow=True)
+    elif trigger is not None:
+        writer = writer.trigger(processingTime=trigger)
+    return writer.start()

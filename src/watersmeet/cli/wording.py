@@ -1,0 +1,46 @@
+"""Errors in the words of the command line: the advice of the Python API, where it names methods, becomes options."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+
+from watersmeet.errors import QueryError, WatersmeetError
+from watersmeet.query.cql import SqlQuery
+
+ADVICE = {
+    "MISSING_EVENT_TIME": "name its timestamp column: --stream 'NAME=...?eventTime=COLUMN&delay=5 seconds'",
+    "INVALID_EVENT_TIME": "name another column with ?eventTime=COLUMN, or read it as a timestamp with "
+    "?schema=ts timestamp, ...",
+    "WRONG_STREAM_COUNT": "name 2 to 8 streams in FROM, and give each with --stream NAME=SPEC",
+    "UNUSED_STREAM": "name it in FROM, or leave its --stream out",
+    "UNSUPPORTED_OUTPUT_MODE": "without --mode the fitting one is taken; running aggregates go to --sink console; "
+    "files take what stays as it is: group by window(result_time, '10 minutes') as well",
+    "DIFFERENT_JOIN": "slots, budgets and delays may change, the join may not: name another --checkpoint, and another "
+    "--sink if there are files of the old one",
+    "MISSING_CHECKPOINT_LOCATION": "name a folder with --checkpoint PATH",
+}
+"""By error class: what to do, where the text of the API would not help here. It must fit every error of its class."""
+
+
+def in_these_words(error: WatersmeetError) -> str:
+    """The text of an error, with advice that can be followed here."""
+    if error.error_class in ADVICE and "--" not in error.hint:
+        error.hint = ADVICE[error.error_class]
+    return f"watersmeet: {error}"
+
+
+def with_missing_stream(error: QueryError, asked: SqlQuery, given: Sequence[str]) -> QueryError:
+    """An unknown stream is a misspelled one if another is given and not used; else it was not given."""
+    found = re.match(r"unknown stream '(.*?)'", error.message)
+    if error.error_class != "UNKNOWN_STREAM" or found is None:
+        return error
+    used = {item.source.lower() for item in asked.streams}
+    unused = [name for name in given if name.lower() not in used]
+    if near := difflib.get_close_matches(found[1].lower(), [name.lower() for name in unused], n=1):
+        error.hint = f"did you mean '{next(name for name in unused if name.lower() == near[0])}'?"
+    else:
+        have = f"; given: {', '.join(given)}" if given else ""
+        error.hint = f"give it with --stream {found[1]}=FORMAT:LOCATION{have}"
+    return error

@@ -1,0 +1,110 @@
+"""The join graph and the estimated costs of a plan, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+
+from watersmeet.observe.estimates import (
+    KEY_SELECTIVITY,
+    RESIDUAL_SELECTIVITY,
+    TEXT_BYTES,
+    Assumptions,
+    Estimates,
+    estimate,
+)
+from watersmeet.plan.stages import JoinPlan
+from watersmeet.query.expressions import columns_of, to_text
+from watersmeet.query.logical import JoinQuery, Stream
+from watersmeet.units import format_bytes, format_duration
+
+
+def join_graph_text(query: JoinQuery) -> str:
+    """Which streams are linked, and by what; an edge per pair, and predicates over three or more by themselves."""
+    lines = ["== Join graph =="]
+    between = list(_between(query))
+    for left, right in combinations(query.streams, 2):
+        links = [text for streams, text in between if streams == {left.name, right.name}]
+        if links:
+            lines.append(f"{left.name} ── {right.name}: {'; '.join(links)}")
+    lines += [f"{', '.join(sorted(streams))}: {text}" for streams, text in between if len(streams) != 2]
+    if len(lines) == 1:
+        lines.append("no predicate links two streams: every combination within the windows is a result")
+    return "\n".join(lines)
+
+
+def _between(query: JoinQuery) -> Iterator[tuple[set[str], str]]:
+    for number, key_class in enumerate(query.classes):
+        members = [
+            (stream.name, _column_text(stream, column))
+            for stream, column in zip(query.streams, key_class.columns, strict=True)
+            if column is not None
+        ]
+        for (left, one), (right, other) in combinations(members, 2):
+            yield {left, right}, f"{one} = {other} (key {number})"
+    for number, residual in enumerate(query.residuals):
+        yield {column.stream for column in columns_of(residual)}, f"{to_text(residual)} (residual {number})"
+    for number, predicate in enumerate(query.spark_residuals):
+        yield {column.stream for column in predicate.refs}, f"{predicate.sql} (by Spark {number})"
+
+
+def _column_text(stream: Stream, column: str) -> str:
+    """A column, or what it is derived from."""
+    derived = [item.sql for item in stream.derived if item.name == column]
+    return f"{derived[0]} of {stream.name}" if derived else f"{stream.name}.{column}"
+
+
+def estimates_text(query: JoinQuery, plan: JoinPlan, given: Assumptions) -> str:
+    """The section of `watersmeet explain` on costs; it asks for the rates that it has not been given."""
+    lines = ["== Estimated costs (nothing was run) =="]
+    if missing := [stream.name for stream in query.streams if stream.name not in given.rates]:
+        example = " ".join(f"--rate {name}=1000" for name in missing)
+        return "\n".join([*lines, f"no figures without arrival rates in rows a second: give {example}"])
+    found = estimate(query, plan, given)
+    labels = [*(store.label for store in found.stores), *(node.label for node in found.nodes)]
+    width = max(map(len, labels))
+    lines.append(f"{'store':<{width}} {'stage':>5} {'rows/s in':>14} {'rows kept':>14} {'bytes/row':>9} {'bytes':>10}")
+    for store in found.stores:
+        size = format_bytes(round(store.rows * store.row_bytes))
+        lines.append(
+            f"{store.label:<{width}} {store.stage:>5} {_figure(store.rows_per_second):>14} {_figure(store.rows):>14} "
+            f"{store.row_bytes:>9} {size:>10}"
+        )
+    lines.append(f"{'join':<{width}} {'stage':>5} {'matches/s':>14} {'results/s':>14}")
+    for node in found.nodes:
+        results = _figure(node.results_per_second) if node.results_per_second else "-"
+        lines.append(f"{node.label:<{width}} {node.stage:>5} {_figure(node.matches_per_second):>14} {results:>14}")
+    lines.append(_total(query, found))
+    return "\n".join([*lines, *(f"assumed: {line}" for line in _assumed(query, given))])
+
+
+def _total(query: JoinQuery, found: Estimates) -> str:
+    what = "joined rows/s to aggregate" if query.aggregation is not None else "results/s"
+    return f"in all: {_figure(found.results_per_second)} {what}, {format_bytes(round(found.state_bytes))} of state"
+
+
+def _assumed(query: JoinQuery, given: Assumptions) -> Iterator[str]:
+    """Everything the figures rest on; `by default` is what the user may want to say better."""
+    yield "steady " + ", ".join(f"{stream.name} {_figure(given.rates[stream.name])} rows/s" for stream in query.streams)
+    for number in range(len(query.classes)):
+        yield _share(f"key {number}", given.keys.get(number), KEY_SELECTIVITY, "of the pairs")
+    for number in range(len(query.residuals)):
+        yield _share(f"residual {number}", given.residuals.get(number), RESIDUAL_SELECTIVITY, "of what it tests")
+    for number in range(len(query.spark_residuals)):
+        yield _share(f"by Spark {number}", given.by_spark.get(number), RESIDUAL_SELECTIVITY, "of what it tests")
+    for number, item in enumerate(query.filters):
+        yield _share(f"filter {number}", given.filters.get(number), 1.0, f"of the rows ({item.stream}: {item.sql})")
+    if any(window is None for window in query.windows_us):
+        yield f"streams without a window: what they hold after {format_duration(given.running_us)} (--after)"
+    yield f"texts of {TEXT_BYTES} bytes; keys, stored once per value, and any groups are not counted"
+
+
+def _share(name: str, share: float | None, default: float, of: str) -> str:
+    if share is None:
+        return f"{name} lets pass {default:.4g} {of}, by default (--selectivity '{name}=...')"
+    return f"{name} lets pass {share:.4g} {of}"
+
+
+def _figure(value: float) -> str:
+    """Three digits at least, and all before the point."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -1,0 +1,110 @@
+"""The examples of docs/queries.md, run one after the other in a folder of their own.
+
+python    is executed, all blocks in one namespace, which has `spark`
+sql       is run over the sample streams
+console   after `$ ` is a command, up to where its quotes and backslashes end; the lines below must be in its output, in
+          this order, and `...` stands for any
+"""
+
+import re
+import shlex
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from watersmeet import StreamJoin
+from watersmeet.cli import main
+from watersmeet.query.cql import read_sql
+from watersmeet.runtime.spark.options import KNOWN
+from watersmeet.sample_data import BANKS, SHOP
+
+ROOT = Path(__file__).parents[2]
+GUIDE = (ROOT / "docs" / "queries.md").read_text()
+
+
+@dataclass(frozen=True)
+class Block:
+    kind: str
+    line: int
+    text: str
+
+
+BLOCKS = [
+    Block(found[1], GUIDE[: found.start()].count("\n") + 2, found[2])
+    for found in re.finditer(r"^```(\w*)\n(.*?)^```$", GUIDE, re.DOTALL | re.MULTILINE)
+]
+
+
+def commands(text: str) -> list[tuple[list[str], list[str]]]:
+    """The commands of a console block, each with the output that is shown."""
+    found: list[tuple[list[str], list[str]]] = []
+    waiting = ""
+    for line in text.splitlines():
+        if line.startswith("$ ") or waiting:
+            waiting += line.removeprefix("$ ") + "\n"
+            try:
+                words = [] if waiting.endswith("\\\n") else shlex.split(waiting.replace("\\\n", " "))
+            except ValueError:  # a quote is open
+                words = []
+            if words:
+                found.append((words, []))
+                waiting = ""
+        else:
+            found[-1][1].append(line)
+    return found
+
+
+def test_there_are_examples_of_every_kind():
+    assert {block.kind for block in BLOCKS} == {"python", "sql", "console"}
+
+
+def test_examples_run(spark, tmp_path, monkeypatch, capsys):
+    """In one test, since later examples read what earlier ones have made."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    namespace = {"spark": spark}
+    for block in BLOCKS:
+        where = f"docs/queries.md, line {block.line}"
+        match block.kind:
+            case "python":
+                # Spark runs in the folder in which the tests were started, and paths are those of Spark
+                source = "\n" * (block.line - 1) + block.text.replace('"data/', f'"{tmp_path}/data/')
+                exec(compile(source, where, "exec"), namespace)
+            case "sql":
+                run_sql(spark, block.text, tmp_path / "data")
+            case "console":
+                for words, shown in commands(block.text):
+                    run_command(capsys, words, shown, where)
+
+
+def run_sql(spark, text: str, data: Path) -> None:
+    used = {item.source for item in read_sql(text).streams}
+    streams = {
+        name: spark.readStream.schema(spark.read.parquet(f"{data / name}").schema).parquet(f"{data / name}")
+        for name in (*BANKS, *SHOP)
+        if name in used
+    }
+    join = StreamJoin(spark).sql(text, **streams)
+    aggregate = join.build()[1].aggregate
+    mode = "append" if aggregate is None else aggregate.mode
+    query = join.writeStream.format("noop").outputMode(mode).trigger(availableNow=True).start()
+    query.awaitTermination()
+    state = query.lastProgress["stateOperators"][0]
+    assert state["customMetrics"]["results"] + state["numRowsTotal"] > 0
+
+
+def run_command(capsys, words: list[str], shown: list[str], where: str) -> None:
+    assert words[0] == "watersmeet", where
+    capsys.readouterr()
+    code = main(words[1:])
+    captured = capsys.readouterr()
+    print(captured.out, captured.err)
+    assert code == (1 if any(line.startswith("watersmeet: ") for line in shown) else 0), (where, captured.err)
+    said = iter((captured.out + captured.err).splitlines())
+    for line in shown:
+        assert line == "..." or any(line.rstrip() == other.rstrip() for other in said), f"{where}: '{line}' is not said"
+
+
+def test_options_are_all_described():
+    rows = re.findall(r"^\| `(\w+)` \| join \|", GUIDE, re.MULTILINE)
+    assert rows == list(KNOWN)

@@ -1,0 +1,155 @@
+"""Estimated costs: figures that can be checked by hand, and the same totals for every shape of a join."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from watersmeet.cli.hints import assumptions
+from watersmeet.errors import OptionError
+from watersmeet.observe.estimates import Assumptions, estimate, row_bytes
+from watersmeet.observe.estimates_text import estimates_text, join_graph_text
+from watersmeet.plan.stages import JoinPlan, plan_join
+from watersmeet.plan.tree import parse_tree
+from watersmeet.query.logical import JoinQuery, Stream, build_query
+
+SCHEMA = pa.schema(
+    [
+        ("k", pa.int64()),
+        ("j", pa.int64()),
+        ("v", pa.float64()),
+        ("name", pa.string()),
+        ("ts", pa.timestamp("us", "UTC")),
+    ]
+)
+
+
+def query_of(streams: str, where: list[str], *, within: str | None = "10 seconds", delay_us: int = 0) -> JoinQuery:
+    given = [Stream(name, SCHEMA, "ts", delay_us) for name in streams]
+    return build_query(given, where=where, within=within, windows={}, select=[f"{streams[0]}.v"])
+
+
+def plan_of(query: JoinQuery, tree: str) -> JoinPlan:
+    return plan_join(query, (parse_tree(tree, [stream.name for stream in query.streams]),), partitions=8)
+
+
+def test_two_streams_by_hand():
+    query = query_of("ab", ["a.k = b.k", "a.v < b.v"], delay_us=5_000_000)
+    given = Assumptions({"a": 100, "b": 20}, keys={0: 0.01}, residuals={0: 0.5})
+    found = estimate(query, plan_of(query, "(a b)"), given)
+    # a holds 10 + 5 seconds of its rows; each of its 100 rows a second meets 20 x 10 rows of b, and the other way round
+    assert [(store.label, store.rows) for store in found.stores] == [("a", 1500), ("b", 300)]
+    assert found.results_per_second == pytest.approx((100 * 200 + 20 * 1000) * 0.01 * 0.5)
+    assert [(node.label, node.results_per_second) for node in found.nodes] == [("(a b)", found.results_per_second)]
+    assert found.state_bytes == 1500 * 16 + 300 * 16
+
+
+def test_every_shape_finds_the_same_results():
+    query = query_of("abc", ["a.k = b.k AND b.k = c.k"])
+    given = Assumptions({"a": 10, "b": 20, "c": 30}, keys={0: 0.1})
+    expected = 0.1**2 * (10 * 200 * 300 + 20 * 100 * 300 + 30 * 100 * 200)
+    for tree in ("(a b c)", "((a b) c)", "(a (b c))"):
+        found = estimate(query, plan_of(query, tree), given)
+        assert found.results_per_second == pytest.approx(expected)
+        assert found.nodes[-1].results_per_second == pytest.approx(expected)
+    tree = estimate(query, plan_of(query, "((a b) c)"), given)
+    inner = 0.1 * (10 * 200 + 20 * 100)
+    assert {store.label: store.rows for store in tree.stores}["(a b)"] == pytest.approx(inner * 10)
+    # a binary tree keeps what one node does not have to
+    assert tree.state_bytes > estimate(query, plan_of(query, "(a b c)"), given).state_bytes
+
+
+def test_estimates_are_those_of_counting():
+    """Uniform rows of 1000 seconds, with windows that differ, every combination looked at; the mean of a few draws."""
+    rates, windows, distinct = {"a": 0.2, "b": 0.3, "c": 0.25}, {"a": 20, "b": 35, "c": 50}, 4
+    counted = []
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        times = {name: rng.uniform(0, 1000, round(rate * 1000)) for name, rate in rates.items()}
+        a, b, c = np.ix_(*times.values())
+        ka, kb, kc = np.ix_(*(rng.integers(0, distinct, len(times[name])) for name in rates))
+        latest = np.maximum(np.maximum(a, b), c)
+        near = (latest - a < windows["a"]) & (latest - b < windows["b"]) & (latest - c < windows["c"])
+        counted.append(np.count_nonzero(near & (ka == kb) & (kb == kc)))
+    query = build_query(
+        [Stream(name, SCHEMA, "ts") for name in rates],
+        where=["a.k = b.k AND b.k = c.k"],
+        within=None,
+        windows={name: f"{window} seconds" for name, window in windows.items()},
+        select=["a.v"],
+    )
+    found = estimate(query, plan_of(query, "(a b c)"), Assumptions(rates, keys={0: 1 / distinct}))
+    assert found.results_per_second * 1000 == pytest.approx(np.mean(counted), rel=0.05)
+
+
+def test_hops_find_what_the_tree_finds():
+    query = query_of("abc", ["a.k = b.k AND b.j = c.j"])
+    given = Assumptions({"a": 10, "b": 20, "c": 30}, keys={0: 0.1, 1: 0.05})
+    hops, tree = (estimate(query, plan_of(query, text), given) for text in ("(a b c)", "((a b) c)"))
+    assert len({node.stage for node in hops.nodes}) == 3
+    assert sum(node.results_per_second for node in hops.nodes) == pytest.approx(tree.results_per_second)
+    # b is indexed under two keys
+    assert [store.label for store in hops.stores].count("b") == 2
+
+
+def test_filters_and_streams_without_a_window():
+    query = query_of("ab", ["a.k = b.k", "a.v > 3"], within=None)
+    given = Assumptions({"a": 10, "b": 20}, filters={0: 0.5}, running_us=100_000_000)
+    found = estimate(query, plan_of(query, "(a b)"), given)
+    assert [(store.label, store.rows) for store in found.stores] == [("a", 500), ("b", 2000)]
+
+
+def test_bytes_of_a_row():
+    query = query_of("ab", ["a.k = b.k", "a.v < b.v", "a.name <> b.name"])
+    plan = plan_of(query, "(a b)")
+    assert row_bytes(plan.stages[0].inputs[1], windowed=True) == 8 + 8 + 20
+
+
+def test_text_names_what_is_assumed():
+    query = query_of("ab", ["a.k = b.k", "a.v < b.v", "b.v > 1"])
+    text = estimates_text(query, plan_of(query, "(a b)"), Assumptions({"a": 100, "b": 20}, residuals={0: 0.25}))
+    assert "assumed: key 0 lets pass 0.001 of the pairs, by default (--selectivity 'key 0=...')" in text
+    assert "assumed: residual 0 lets pass 0.25 of what it tests\n" in text
+    assert "filter 0 lets pass 1 of the rows (b: `v` > 1), by default" in text
+    assert "nothing was run" in text
+
+
+def test_text_asks_for_rates():
+    query = query_of("ab", ["a.k = b.k"])
+    text = estimates_text(query, plan_of(query, "(a b)"), Assumptions({"a": 100}))
+    assert text.splitlines()[1:] == ["no figures without arrival rates in rows a second: give --rate b=1000"]
+
+
+def test_join_graph():
+    query = query_of("abc", ["a.k = b.k AND b.j = c.j", "a.v < c.v", "a.v + b.v > c.v"])
+    assert join_graph_text(query).splitlines() == [
+        "== Join graph ==",
+        "a ── b: a.k = b.k (key 1)",
+        "a ── c: (`a`.`v` < `c`.`v`) (residual 0)",
+        "b ── c: b.j = c.j (key 0)",
+        "a, b, c: ((`a`.`v` + `b`.`v`) > `c`.`v`) (residual 1)",
+    ]
+
+
+def test_hints_find_their_predicates():
+    query = query_of("ab", ["a.k = b.k", "a.v < b.v", "b.v > 1"])
+    texts = [("B.k=A.k", 0.1), ("a.v < b.v", 0.2), ("b.v > 1", 0.3)]
+    found = assumptions(query, {"a": "s", "b": "s"}, [(None, 5.0), ("b", 7.0)], texts, "2 hours")
+    assert found == Assumptions({"a": 5, "b": 7}, {0: 0.3}, {0: 0.1}, {0: 0.2}, running_us=7_200_000_000)
+    assert assumptions(query, {"a": "s", "b": "s"}, [("s", 5.0)], [("residual 0", 0.2)], None) == Assumptions(
+        {"a": 5, "b": 5}, residuals={0: 0.2}
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a.v = b.v", "the query has no predicate 'a.v = b.v'.* key 0, residual 0"),
+        ("key 1", "the query has no predicate 'key 1'"),
+        ("a.x = b.k", "unknown column 'x' in stream 'a'"),
+        ("like this", "the query has no predicate"),
+    ],
+)
+def test_hints_that_fit_nothing(text, message):
+    query = query_of("ab", ["a.k = b.k", "a.v < b.v"])
+    with pytest.raises(OptionError, match=message):
+        assumptions(query, {"a": "a", "b": "b"}, [], [(text, 0.5)], None)
