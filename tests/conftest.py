@@ -23,7 +23,7 @@ SESSION_SETTINGS = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All below tests/spark is marked, so that `-m "not spark"` is fast; of several workers one has all of them, so that
+    """All below tests/spark is marked, so that `-m "not spark"` is fast; of several workers one has them all, so that
     there is one session."""
     for item in items:
         if Path(__file__).parent / "spark" in item.path.parents:
