@@ -5,8 +5,9 @@ A *layer* is what one epoch wrote for one bucket, all inputs together: one segme
 Rows of a windowed query are kept in *time buckets* about an eighth of the longest window wide, and no run crosses a
 bucket: expiry drops whole extents, and a bucket is sorted again only while rows can still come to it.
 
-A merge has a high *fan-in*: it waits until several layers of similar length have come together, because a layer more
-costs a probe little (see `state/sieve.py`), and a row written once more costs as much as it did when it arrived.
+A merge has a *fan-in*: it waits until some layers of similar length have come together. A layer more costs every probe
+a little (see `state/sieve.py`), a row written once more costs a fifth of what it did when it arrived; a higher fan-in
+makes the first epochs of a query cheaper, and those of a large state not.
 An epoch merges about its *allowance* of rows: so many for every row that arrived, or a small part of the state.
 Layers of up to half an allowance are merged whole; larger ones range by range of partition groups: what is merged of
 them becomes a layer of its own, a *piece*, and the extents of the others are cut. A slot takes one such *share* of the
@@ -50,15 +51,15 @@ SAMPLE_ROWS = 1 << 12
 class Merging:
     """How much merging an epoch may do."""
 
-    rows_per_arrived: int = 8
+    rows_per_arrived: int = 12
     share_of_state: int = 32
     rows_min: int = 1 << 16
     fan_in: int = 4
     cells: int = 32
     share_every: int = 5
     """Has no factor in common with `small_fan_in`, so that a share seldom meets a merge of small layers."""
-    small_fan_in: int = 8
-    tier_ratio: float = 0.4
+    small_fan_in: int = 3
+    tier_ratio: float = 1.0
 
     def allowance(self, arrived: int, held: int) -> int:
         """Rows that an epoch may merge when so many arrived and so many are held; it bounds a merge's memory, too."""

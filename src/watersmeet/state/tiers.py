@@ -10,9 +10,10 @@
 | ... not in memory                 | mapped where it lies, after its checksum is verified once per process     |
 | a slot writes a segment           | durable, and no more                                                      |
 | an epoch ends (`retain`)          | what is not to stay leaves memory; then what is new to it is copied there |
+|                                   | and, where this process has written it, mapped                            |
 
-Copies of what earlier epochs wrote are *fetched*, one in an epoch or, where a slot finds nothing in memory, all at once;
-they are counted in `fetched_bytes`.
+Copies of what earlier epochs wrote are *fetched*: one in an epoch, or all at once where a slot finds nothing in memory.
+They are counted in `fetched_bytes`.
 So memory never holds more than at the end of the epoch before or of this one. The budget counts the bytes of resident
 files of one slot. Files mapped by a running task stay readable after they are removed, so eviction needs no
 coordination between slots.
@@ -154,6 +155,9 @@ class Tiers:
             _mapped.get(str(self.memory), {}).pop(name, None)
         self._resident = {ref.name: ref.bytes for ref in kept if ref.name in self._resident or self._copied(ref)}
         self.resident_bytes = sum(self._resident.values())
+        for ref in kept:
+            if ref.name in self._written and ref.name in self._resident:
+                self._in_memory(ref)  # mapped at once: an epoch that merges pays for it, and not the next
 
     def _copied(self, ref: SegmentRef) -> bool:
         assert self.memory is not None

@@ -141,10 +141,9 @@ def test_layers_grow_with_the_logarithm_of_the_epochs(epochs, fan_in):
 
 def test_equal_layers_wait_for_the_fan_in_and_become_one():
     merging = Merging()
-    lengths = [100, 103, 98, 101, 100, 99, 102, 97]
-    assert len(lengths) == merging.small_fan_in
+    lengths = [100, 103, 98, 101, 100, 99, 102, 97][: merging.small_fan_in]
     assert merge_groups(lengths[1:], merging, is_closed=False, rows_max=1000) == []
-    assert merge_groups([800, *lengths], merging, is_closed=False, rows_max=1000) == [list(range(1, 9))]
+    assert merge_groups([900, *lengths], merging, is_closed=False, rows_max=1000) == [[*range(1, len(lengths) + 1)]]
 
 
 def test_the_allowance_follows_the_rows_that_arrived():
