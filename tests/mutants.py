@@ -84,10 +84,9 @@ def _stored_first(which: str) -> str:
             self._add(first + i, run)"""
 
 
-_MERGE = (
-    "return build_runs(hashes, concat_batches([run.keys for run in runs]), times, payload, key_of_row, in_pieces=True)"
-)
-_DISTINCT = """marks = np.stack([key_of_row, key_of_row if times is None else times])
+_MERGE = "return _arranged(hashes, concat_batches([run.keys for run in runs]), counts, times, payload, in_pieces=True)"
+_DISTINCT = """key_of_row = np.repeat(np.arange(len(counts)), counts)
+    marks = np.stack([key_of_row, key_of_row if times is None else times])
     kept = np.sort(np.unique(marks, axis=1, return_index=True)[1])
     times = None if times is None else times[kept]
     keys = concat_batches([run.keys for run in runs])
@@ -163,8 +162,8 @@ MUTANTS = [
     Mutant(
         "only the first key component counts",
         "state.run:keys_equal",
-        "equal &= key_values_equal(take(a, left_rows), take(b, right_rows))",
-        "return key_values_equal(take(a, left_rows), take(b, right_rows))",
+        "zip(left.columns, right.columns, strict=True):",
+        "[(left.columns[0], right.columns[0])]:",
     ),
     # deltas and chunks
     Mutant("a delta is not seen by later inputs", _RESULTS, _ADD, "self.arrived.append((first + i, run))"),
@@ -366,7 +365,12 @@ MUTANTS = [
     # merges
     Mutant("a merge loses duplicates", "state.run:merge_runs", _MERGE, _DISTINCT),
     Mutant("a merge loses layers", "engine.layers:merged", "by_store[store].append(run)", "by_store[store] = [run]"),
-    Mutant("a merge mixes up keys", "state.run:merge_runs", "run.row_ranks() + offset", "run.row_ranks()"),
+    Mutant(
+        "a merge mixes up keys",
+        "state.run:_arranged",
+        "(np.cumsum(counts) - counts)[order]",
+        "np.cumsum(counts) - counts",
+    ),
     Mutant("a share leaves its rows behind", "engine.fold:_Work.merge_share", "cuts[id(layer)][1] if", "layer if"),
     Mutant(
         "a piece loses its last group",
@@ -401,8 +405,8 @@ MUTANTS = [
     Mutant(
         "memory grows over its budget",
         "state.tiers:Tiers.retain",
-        "if room is None or ref.bytes <= room:",
-        "if True:",
+        "(room is None or ref.bytes <= room)",
+        "True",
     ),
     Mutant(
         "every stage takes the whole budget",

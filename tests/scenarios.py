@@ -44,6 +44,9 @@ from watersmeet.units import format_duration, parse_duration_us
 
 FOLDER = Path(__file__).parent / "scenarios"
 UTC = pa.timestamp("us", tz="UTC")
+EAGER = Merging(small_fan_in=2, tier_ratio=1.5)
+"""Merges that do not wait for many batches."""
+STEPWISE = {"rows_per_arrived": 0, "share_of_state": 1 << 40, "fan_in": 2, "cells": 4, "share_every": 1}
 _RAM = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 _TYPES = {
@@ -296,7 +299,7 @@ def _start(scenario: Scenario, folder: Path, setting: Setting) -> InProcessQuery
         trees=[parse_tree(text, [s.name for s in scenario.query.streams]) for text in scenario.trees],
         cut=chunks if rows_max is None else lambda frames: chunks(frames, rows_max=rows_max),
         mode=scenario.mode,
-        merging=Merging() if setting.merge_rows is None else Merging(0, 1 << 40, setting.merge_rows, 2, 4, 1),
+        merging=EAGER if setting.merge_rows is None else replace(EAGER, rows_min=setting.merge_rows, **STEPWISE),
     )
 
 

@@ -5,21 +5,26 @@ A *layer* is what one epoch wrote for one bucket, all inputs together: one segme
 Rows of a windowed query are kept in *time buckets* about an eighth of the longest window wide, and no run crosses a
 bucket: expiry drops whole extents, and a bucket is sorted again only while rows can still come to it.
 
+A merge has a *fan-in*: it waits until some layers of similar length have come together. A layer more costs every probe
+a little (see `state/sieve.py`), a row written once more costs a fifth of what it did when it arrived; a higher fan-in
+makes the first epochs of a query cheaper, and those of a large state not.
 An epoch merges about its *allowance* of rows: so many for every row that arrived, or a small part of the state.
 Layers of up to half an allowance are merged whole; larger ones range by range of partition groups: what is merged of
 them becomes a layer of its own, a *piece*, and the extents of the others are cut. A slot takes one such *share* of the
-work in one of `share_every` epochs, its own for each slot, or at once where twice `fan_in` layers overlap.
+work in one of `share_every` epochs, its own for each slot, or at once where four times `fan_in` layers overlap. So most
+epochs merge nothing, and none merges much.
 
-| bucket                            | small layers, whole                       | large layers, range by range      |
-|-----------------------------------|-------------------------------------------|-----------------------------------|
-| open (rows may still arrive)      | tiers: a layer joins its newer neighbours | where `fan_in` or more of similar |
-|                                   | while it is not over 1.5 times as long as | size, in the same sense, overlap  |
-|                                   | they are together                         |                                   |
-| closed (it ends by the watermark) | all                                       | all, wherever two overlap         |
-| unwindowed query                  | one bucket, always open                   |                                   |
+| bucket                            | small layers, whole                       | large layers, range by range     |
+|-----------------------------------|-------------------------------------------|----------------------------------|
+| open (rows may still arrive)      | where `small_fan_in` of them are similar: | where `fan_in` of them overlap   |
+|                                   | the longest is at most `tier_ratio` times | that are similar in this sense   |
+|                                   | as long as all shorter ones together      |                                  |
+| closed (it ends by the watermark) | all                                       | all, wherever two overlap        |
+| unwindowed query                  | one bucket, always open                   |                                  |
 
-So a key lies in O(log rows) layers, and a row is written O(log rows) times. The slot's groups are divided into at most
-`cells` ranges; one of them is merged at once even where its rows exceed the allowance, so that files stay few.
+What is left alone grows geometrically, so a key lies in O(log rows) layers, and a row is written O(log rows) times. The
+slot's groups are divided into at most `cells` ranges; one of them is merged at once even where its rows exceed the
+allowance, so that files stay few.
 
 A row is dead once no row that may still arrive can meet it: its interval (see `engine/mjoin.py`) ends by the watermark,
 which for a row of stream i is t + W_i <= watermark. So nothing is let go that something owed could still need.
@@ -38,7 +43,6 @@ from watersmeet.state.run import Ints, Mask, Run, select_rows, take
 BUCKETS_PER_WINDOW = 8
 BUCKET_US_MAX = 1 << 40
 UNTIMED_BUCKET = 0
-TIER_RATIO = 1.5
 MERGE_ROWS_MAX = 1 << 23
 SAMPLE_ROWS = 1 << 12
 
@@ -47,12 +51,15 @@ SAMPLE_ROWS = 1 << 12
 class Merging:
     """How much merging an epoch may do."""
 
-    rows_per_arrived: int = 16
+    rows_per_arrived: int = 12
     share_of_state: int = 32
     rows_min: int = 1 << 16
     fan_in: int = 4
     cells: int = 32
-    share_every: int = 4
+    share_every: int = 5
+    """Has no factor in common with `small_fan_in`, so that a share seldom meets a merge of small layers."""
+    small_fan_in: int = 3
+    tier_ratio: float = 1.0
 
     def allowance(self, arrived: int, held: int) -> int:
         """Rows that an epoch may merge when so many arrived and so many are held; it bounds a merge's memory, too."""
@@ -98,7 +105,9 @@ def ends_of(run: Run, layout: StoreLayout) -> Ints | None:
 
 def share_alive(run: Run, layout: StoreLayout, watermark_us: int | None) -> float:
     """Which part of a run's rows has not ended, from a sample where some have."""
-    if watermark_us is None or layout.span_us is None or run.codes is None or run.time_min >= watermark_us:
+    if watermark_us is None or layout.span_us is None or run.codes is None:
+        return 1.0
+    if run.time_min + (layout.span_us if layout.limit is None else 0) > watermark_us:
         return 1.0
     rows = np.arange(*run.rows_slice().indices(len(run.codes))[:2], 1 + run.rows // SAMPLE_ROWS)
     ends = run.times(rows) + np.int64(layout.span_us)
@@ -120,30 +129,36 @@ def by_bucket(run: Run, layout: StoreLayout, width_us: int | None, watermark_us:
     return [(bucket, part) for bucket, part in parts if part is not None]
 
 
-def merge_groups(rows: Sequence[int], *, is_closed: bool, rows_max: int = MERGE_ROWS_MAX) -> list[range]:
-    """Cut small layers (their lengths, oldest first) into consecutive groups, each of which becomes one layer."""
-    groups: list[range] = []
-    end = len(rows)
-    while end:
-        start, total = end - 1, rows[end - 1]
-        while start and total + rows[start - 1] <= rows_max and (is_closed or rows[start - 1] <= TIER_RATIO * total):
-            start -= 1
-            total += rows[start]
-        groups.append(range(start, end))
-        end = start
-    return groups[::-1]
+def merge_groups(rows: Sequence[int], merging: Merging, *, is_closed: bool, rows_max: int) -> list[list[int]]:
+    """Which small layers (given their lengths) become one layer each; the others stay.
+
+    None where fewer than `small_fan_in` (in a closed bucket: two) are to be merged.
+    """
+    ratio = np.inf if is_closed else merging.tier_ratio
+    members = np.flatnonzero(_similar(np.array(rows, dtype=np.int64)[:, None], ratio))
+    if len(members) < (2 if is_closed else merging.small_fan_in):
+        return []
+    groups: list[list[int]] = [[]]
+    total = 0
+    for i in map(int, members):
+        if groups[-1] and total + rows[i] > rows_max:
+            groups.append([])
+            total = 0
+        groups[-1].append(i)
+        total += rows[i]
+    return [group for group in groups if len(group) > 1]
 
 
-def next_share(rows: Ints, *, is_closed: bool, fan_in: int, rows_max: int) -> Share | None:
+def next_share(rows: Ints, *, ratio: float, fan_in: int, rows_max: int) -> Share | None:
     """Which large layers to merge next and where, given the rows of every layer (first axis) in every cell.
 
-    None where fewer than `fan_in` (in a closed bucket: two) layers overlap that are to be merged.
+    None where fewer than `fan_in` layers overlap that are similar: none is longer than `ratio` times the shorter ones.
 
     The share is the first cell in which so many do, and its neighbours in which the same layers are to be merged, up to
     `rows_max` rows: a merge moves up through the groups, and leaves few cuts behind.
     """
-    members = _similar(rows, everything=is_closed)
-    deep = members.sum(axis=0) >= (2 if is_closed else fan_in)
+    members = _similar(rows, ratio)
+    deep = members.sum(axis=0) >= fan_in
     if not deep.any():
         return None
     first = int(deep.argmax())
@@ -155,12 +170,12 @@ def next_share(rows: Ints, *, is_closed: bool, fan_in: int, rows_max: int) -> Sh
     return Share(tuple(map(int, chosen)), first, first + fitting, int(totals[fitting - 1]))
 
 
-def _similar(rows: Ints, *, everything: bool) -> Mask:
-    """In every cell the longest layer that is at most 1.5 times as long as all shorter ones together, and those."""
+def _similar(rows: Ints, ratio: float) -> Mask:
+    """In every cell the longest layer that is at most `ratio` times as long as all shorter ones together, and those."""
     order = np.argsort(rows, axis=0, kind="stable")
     lengths = np.take_along_axis(rows, order, axis=0)
     shorter = np.cumsum(lengths, axis=0) - lengths
-    joins = (lengths > 0) & (everything | (lengths <= TIER_RATIO * shorter))
+    joins = (shorter > 0) & (lengths <= ratio * np.maximum(shorter, 1))
     upwards = np.logical_or.accumulate(joins[::-1], axis=0)[::-1]
     members = np.zeros(rows.shape, dtype=np.bool_)
     np.put_along_axis(members, order, upwards & (lengths > 0), axis=0)

@@ -10,6 +10,8 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from watersmeet.engine.compaction import (
     Merging,
     bucket_width_us,
@@ -21,8 +23,8 @@ from watersmeet.engine.compaction import (
     next_share,
     share_alive,
 )
-from watersmeet.engine.layers import Grid, Layer, Merge, cut_to_groups, merged
-from watersmeet.engine.statistics import GroupCounts, Tally
+from watersmeet.engine.layers import Grid, Layer, Merge, cut_to_groups, depth, merged
+from watersmeet.engine.statistics import GroupCounts, Tally, weight_of
 from watersmeet.plan.layout import StoreLayout
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.plan.tree import Leaf
@@ -35,8 +37,6 @@ MEMORY_PER_ALIVE = 1.45
 """Bytes of segments in memory per byte of the rows in them that count. The promise is 1.5; shares are estimated."""
 MEMORY_MIN = 1 << 16
 """So much may be in memory in any case: of a handful of rows, most of a file is its frame."""
-WASTE_MAX = 2.0
-"""A segment with more bytes than that per byte that counts is the first to leave memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ def open_state(plan: JoinPlan, task: SlotTask, tiers: Tiers, tally: Tally) -> li
     for name, extents in by_segment.items():
         runs = tiers.open(task.segments[name])
         pairs = [(extent, _cut(runs[extent.index][1], extent, plan.partitions)) for extent in extents]
-        held = [(replace(extent, rows=run.rows), run) for extent, run in pairs if run.rows]
+        held = [(_counted(extent, run.rows), run) for extent, run in pairs if run.rows]
         if held:
             pieces = tuple((extent.store, run) for extent, run in held)
             layers.append(Layer(extents[0].bucket, pieces, tuple(extent for extent, _ in held)))
@@ -153,26 +153,35 @@ def _written(
             segments.append(tiers.write(name, layer.runs))
             layer = replace(layer, extents=_named(layer, name, task, stores))
         kept.append(layer)
-    _retain(kept, {**task.segments, **{ref.name: ref for ref in segments}}, stores, bound, tiers)
+    _retain(kept, {**task.segments, **{ref.name: ref for ref in segments}}, plan.partitions, stores, bound, tiers)
     return kept, segments
 
 
 def _retain(
     layers: Sequence[Layer],
     segments: Mapping[str, SegmentRef],
+    partitions: int,
     stores: Sequence[StoreLayout],
     watermark_us: int | None,
     tiers: Tiers,
 ) -> None:
-    """Settle which segments are in memory: those of which enough counts, newest first, and then the others."""
+    """Settle which segments are in memory: first those of the newest buckets, of these the short ones, which hold the
+    newest rows, and of two of about one length the one that is there: what leaves memory is verified and mapped anew.
+    """
     if tiers.memory is None:
         return
     alive: Counter[str] = Counter()
+    buckets: dict[str, int] = {}
     for layer in layers:
         for extent, (store, run) in zip(layer.extents, layer.runs, strict=True):
-            alive[extent.segment] += int(run.kept_bytes() * share_alive(run, stores[store], watermark_us))
-    wasteful = {name for name, size in alive.items() if segments[name].bytes > WASTE_MAX * size}
-    order = sorted(alive, key=lambda name: (name not in wasteful, name), reverse=True)
+            kept_bytes, _ = weight_of(extent, run, partitions)
+            buckets[extent.segment] = extent.bucket
+            alive[extent.segment] += int(kept_bytes * share_alive(run, stores[store], watermark_us))
+
+    def importance(name: str) -> tuple[int, int, bool, str]:
+        return buckets[name], -segments[name].bytes.bit_length(), tiers.is_resident(name), name
+
+    order = sorted(alive, key=importance, reverse=True)
     tiers.retain([segments[name] for name in order], max(MEMORY_MIN, int(MEMORY_PER_ALIVE * alive.total())))
 
 
@@ -186,23 +195,28 @@ class _Work:
 
     def merge_small(self, shelf: Sequence[Layer], *, is_closed: bool) -> list[Layer]:
         """The layers of a bucket, the small ones of them merged."""
-        small = [layer for layer in shelf if self._is_small(layer)]
-        large = [layer for layer in shelf if not self._is_small(layer)]
-        groups = merge_groups([layer.rows for layer in small], is_closed=is_closed, rows_max=self.allowance)
+        sides: tuple[list[Layer], list[Layer]] = [], []
+        for layer in shelf:
+            sides[self._is_small(layer)].append(layer)
+        large, small = sides
+        lengths = [layer.rows for layer in small]
+        groups = merge_groups(lengths, self.merging, is_closed=is_closed, rows_max=self.allowance)
         made = [merged([small[i] for i in group], self.merge) for group in groups]
-        self.left -= sum(layer.rows for layer, group in zip(made, groups, strict=True) if len(group) > 1)
-        return large + made
+        self.left -= sum(layer.rows for layer in made)
+        gone = {i for group in groups for i in group}
+        return [*large, *made, *(layer for i, layer in enumerate(small) if i not in gone)]
 
     def merge_share(self, shelf: Sequence[Layer], *, is_closed: bool) -> list[Layer]:
         """The layers of a bucket, a share of the large ones merged if the allowance is not used up yet."""
         large = [layer for layer in shelf if layer.extents and not self._is_small(layer)]
         merging = self.merging
         has_turn = (self.task.epoch + self.task.slot) % merging.share_every == 0
-        fan_in = merging.fan_in if has_turn else 2 * merging.fan_in
-        if 2 * self.left < self.allowance or len(large) < (2 if is_closed and has_turn else fan_in):
+        ratio, fan_in = merging.tier_ratio, merging.fan_in if has_turn else 4 * merging.fan_in
+        if is_closed and has_turn:
+            ratio, fan_in = np.inf, 2
+        if 2 * self.left < self.allowance or depth(large) < fan_in:
             return list(shelf)
-        rows = self.grid.rows(large)
-        share = next_share(rows, is_closed=is_closed and has_turn, fan_in=fan_in, rows_max=self.allowance)
+        share = next_share(self.grid.rows(large), ratio=ratio, fan_in=fan_in, rows_max=self.allowance)
         if share is None:
             return list(shelf)
         self.left -= share.rows
@@ -245,12 +259,18 @@ def read_state(plan: JoinPlan, task: SlotTask, extents: Sequence[ExtentRef], tie
 
 def _alive(layer: Layer, watermark_us: int | None) -> Layer:
     """A written layer without the extents that have just expired."""
+    if watermark_us is None:
+        return layer
     pairs = [
         pair for pair in zip(layer.runs, layer.extents, strict=True) if not expired(pair[1].expires_us, watermark_us)
     ]
     if len(pairs) == len(layer.runs):
         return layer
     return replace(layer, runs=tuple(run for run, _ in pairs), extents=tuple(extent for _, extent in pairs))
+
+
+def _counted(extent: ExtentRef, rows: int) -> ExtentRef:
+    return extent if extent.rows == rows else replace(extent, rows=rows)
 
 
 def _cut(run: Run, extent: ExtentRef, partitions: int) -> Run:

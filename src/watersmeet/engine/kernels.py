@@ -2,7 +2,8 @@
 
 Keys are matched once per (delta, run) on *distinct* keys, with their values compared; the rows of a delta, however many
 share a key, then only look up a position. A run that holds a range of the hashes is searched for the keys in that range
-only, and what is kept of a search is what was found, so that a store of many such runs costs little more than one run.
+only, keys that its sieve holds back are not searched at all, and what is kept of a search is what was found, so that a
+store of many such runs costs little more than one run.
 A window is a range of codes (see `state/run.py`), so a probe touches exactly the rows that satisfy key and window.
 """
 
@@ -14,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from watersmeet.state.run import Ints, Run, keys_equal
+from watersmeet.state.sieve import Lookup
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,16 +45,17 @@ class Ranges:
         return Ranges(self.needle[low:high], self.start[low:high], self.count[low:high])
 
 
-def match_keys(delta: Run, target: Run) -> Matches:
-    """The distinct keys of `delta` that `target` has."""
+def match_keys(delta: Run, target: Run, lookup: Lookup | None = None) -> Matches:
+    """The distinct keys of `delta` that `target` has; `lookup` is that of the delta's hashes, to be used again."""
     first, last = 0, 0
     if len(target.hashes):
-        first = int(np.searchsorted(delta.hashes, target.hashes[0]))
-        last = int(np.searchsorted(delta.hashes, target.hashes[-1], side="right"))
-    open_keys = np.arange(first, last, dtype=np.int64)
-    if target.sieve is not None:
-        open_keys = open_keys[target.sieve.may_have(delta.hashes[first:last])]
-    positions = np.searchsorted(target.hashes, delta.hashes[open_keys])
+        first = int(delta.hashes.searchsorted(target.hashes[0]))
+        last = int(delta.hashes.searchsorted(target.hashes[-1], side="right"))
+    if target.sieve is None:
+        open_keys = np.arange(first, last, dtype=np.int64)
+    else:
+        open_keys = target.sieve.may_have(lookup or Lookup(delta.hashes), first, last)
+    positions = target.hashes.searchsorted(delta.hashes[open_keys]) if len(open_keys) else open_keys
     found: list[tuple[Ints, Ints]] = []
     # One round, unless different keys share a hash: then the next entry with that hash is tried.
     while len(open_keys):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 import numpy as np
 
@@ -34,7 +35,7 @@ class Layer:
 
     @property
     def rows(self) -> int:
-        return sum(run.rows for _, run in self.runs)
+        return sum(e.rows for e in self.extents) if self.extents else sum(run.rows for _, run in self.runs)
 
     def covers(self, group_low: int, group_high: int) -> bool:
         """Whether the layer is no piece and has not been cut, as far as those groups go."""
@@ -86,6 +87,16 @@ class Grid:
             for side in sides
         )
         return inside, outside
+
+
+def depth(layers: Sequence[Layer]) -> int:
+    """The most written layers that any group may have rows in, as far as their extents tell."""
+    edges: list[tuple[int, int]] = []
+    for layer in layers:
+        for extent in layer.extents:
+            if extent.store == layer.extents[0].store:
+                edges += (extent.group_low, 1), (extent.group_high, -1)
+    return max(accumulate(change for _, change in sorted(edges)), default=0)
 
 
 def cut_to_groups(run: Run, group_low: int, group_high: int, partitions: int) -> Run:

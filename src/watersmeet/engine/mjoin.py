@@ -45,6 +45,7 @@ from watersmeet.plan.nodes import NodePlan
 from watersmeet.plan.partitioning import group_of
 from watersmeet.query.expressions import Column
 from watersmeet.state.run import Ints, Mask, Run, key_values_equal, take
+from watersmeet.state.sieve import Lookup
 
 ROWS_MAX = 1 << 18
 BYTES_MAX = 16 << 20
@@ -143,7 +144,8 @@ def probe(
     order = node.probe_orders[origin]
     rows_max = min(rows_max, max(1, BYTES_MAX // (1 + _width([delta]) + sum(_width(targets[j]) for j in order))))
     counts = Counter() if counts is None else counts
-    matched = {j: _known_keys(delta, targets[j]) for j in order}
+    lookup = Lookup(delta.hashes)
+    matched = {j: _known_keys(delta, targets[j], lookup) for j in order}
     for j in order:
         _count_pairs(counts, node, (origin, j), delta, targets[j], matched[j])
     alive = np.ones(len(delta.hashes), dtype=np.bool_)
@@ -162,14 +164,16 @@ def probe(
 
 def _width(runs: Sequence[Run]) -> int:
     """About how many bytes the payload of one row has, in the run where it has most."""
+    if runs and all(pa.types.is_primitive(kind) for kind in runs[0].payload.schema.types):
+        runs = runs[:1]
     return max(
         (run.payload.nbytes // max(1, run.payload.num_rows) for run in runs if run.payload.num_columns), default=0
     )
 
 
-def _known_keys(delta: Run, target: Sequence[Run]) -> list[tuple[Run, Matches]]:
+def _known_keys(delta: Run, target: Sequence[Run], lookup: Lookup) -> list[tuple[Run, Matches]]:
     """The runs that have keys of the delta, and where."""
-    matched = ((run, match_keys(delta, run)) for run in target)
+    matched = ((run, match_keys(delta, run, lookup)) for run in target)
     return [(run, matches) for run, matches in matched if len(matches.keys)]
 
 

@@ -97,15 +97,16 @@ class Tally:
 
     def weigh(self, stage: int, stores: Sequence[StoreLayout], held: Iterable[tuple[ExtentRef, Run]]) -> None:
         """The bytes per group, and rows and bytes per store, of what a slot keeps in a stage."""
-        for layout in stores:
-            self.counts[f"state_rows.{layout.label}"] += 0
         sizes = self._groups[f"size.{stage}"]
+        rows, weights = [0] * len(stores), [0] * len(stores)
         for extent, run in held:
-            label = stores[extent.store].label
-            by_group = _bytes_by_group(extent, run, self.partitions)
-            self.counts[f"state_rows.{label}"] += run.rows
-            self.counts[f"store_bytes.{label}"] += int(by_group.sum())
+            weight, by_group = weight_of(extent, run, self.partitions)
+            rows[extent.store] += extent.rows
+            weights[extent.store] += weight
             sizes += by_group
+        for number, layout in enumerate(stores):
+            self.counts[f"state_rows.{layout.label}"] += rows[number]
+            self.counts[f"store_bytes.{layout.label}"] += weights[number]
 
     def groups(self) -> GroupCounts:
         """The figures that are not zero."""
@@ -117,18 +118,20 @@ class Tally:
         return found
 
 
-_weighed: dict[tuple[ExtentRef, int], Ints] = {}
+_weighed: dict[tuple[ExtentRef, int], tuple[int, Ints]] = {}
 """What is known of extents; they are immutable, and most of them stay from epoch to epoch."""
 
 
-def _bytes_by_group(extent: ExtentRef, run: Run, partitions: int) -> Ints:
+def weight_of(extent: ExtentRef, run: Run, partitions: int) -> tuple[int, Ints]:
+    """The kept bytes of an extent, whose rows the run holds, and how they are spread over the groups."""
     found = _weighed.get((extent, partitions))
     if found is None:
         cuts = np.append(np.searchsorted(run.hashes, _first_hashes(partitions)), len(run.hashes))
         rows = np.diff(run.starts[cuts].astype(np.int64))
         if len(_weighed) >= WEIGHED_MAX:
             _weighed.clear()
-        found = _weighed[extent, partitions] = rows * run.kept_bytes() // max(1, run.rows)
+        kept = run.kept_bytes()
+        found = _weighed[extent, partitions] = kept, rows * kept // max(1, run.rows)
     return found
 
 

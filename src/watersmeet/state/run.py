@@ -28,6 +28,7 @@ Hashes = npt.NDArray[np.uint64]
 Mask = npt.NDArray[np.bool_]
 
 CODE_BITS = 63
+_WIDTHS = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,32 +92,26 @@ def build_runs(
     times: Ints | None,
     payload: pa.RecordBatch,
     key_of_row: Ints | None = None,
-    *,
-    in_pieces: bool = False,
 ) -> list[Run]:
     """Sort rows into runs: one, or more where key number and time would not fit into one code.
 
     `keys` holds candidate keys with their `hashes`; `key_of_row` says which candidate each row has (its own, if None).
-    Where they come in sorted pieces (`in_pieces`), a sort that merges is faster; elsewhere it is two to three times
-    slower (`benchmarks/kernels.py`).
     """
-    rows = len(hashes) if key_of_row is None else len(key_of_row)
-    if rows == 0:
+    if key_of_row is None:
+        return _arranged(hashes, keys, None, times, payload, in_pieces=False) if len(hashes) else []
+    if len(key_of_row) == 0:
         return []
-    order, first = group_keys(hashes, keys, in_pieces=in_pieces)
+    order, first = group_keys(hashes, keys)
     distinct = order[first]
     rank_of_candidate = np.empty(len(hashes), dtype=np.int64)
     rank_of_candidate[order] = np.cumsum(first) - 1
-    ranks = rank_of_candidate if key_of_row is None else rank_of_candidate[key_of_row]
     if times is not None and not _codes_fit(times, len(distinct)):
         middle = (int(times.min()) + int(times.max())) // 2
         halves = (np.flatnonzero(times <= middle), np.flatnonzero(times > middle))
-        index = np.arange(rows, dtype=np.int64) if key_of_row is None else key_of_row
-        parts = [
-            build_runs(hashes, keys, times[h], take_rows(payload, h), index[h], in_pieces=in_pieces) for h in halves
-        ]
+        parts = [build_runs(hashes, keys, times[h], take_rows(payload, h), key_of_row[h]) for h in halves]
         return [run for part in parts for run in part]
-    run = _sorted_run(hashes[distinct], take_rows(keys, distinct), ranks, times, payload, in_pieces=in_pieces)
+    ranks = rank_of_candidate[key_of_row]
+    run = _sorted_run(hashes[distinct], take_rows(keys, distinct), ranks, times, payload, in_pieces=False)
     return [_drop_unused_keys(run)]
 
 
@@ -124,13 +119,52 @@ def merge_runs(runs: Sequence[Run]) -> list[Run]:
     """The rows of several runs of one store, sorted into as few runs as possible."""
     if len(runs) == 1:
         return list(runs)
-    offsets = np.cumsum([0, *(len(run.hashes) for run in runs)])
-    key_of_row = np.concatenate([run.row_ranks() + offset for run, offset in zip(runs, offsets[:-1], strict=True)])
+    counts = np.concatenate([np.diff(run.starts) for run in runs]).astype(np.int64)
     windowed = runs[0].codes is not None
     times = np.concatenate([run.times(run.rows_slice()) for run in runs]) if windowed else None
     payload = concat_batches([_rows_of(run) for run in runs])
     hashes = np.concatenate([run.hashes for run in runs])
-    return build_runs(hashes, concat_batches([run.keys for run in runs]), times, payload, key_of_row, in_pieces=True)
+    return _arranged(hashes, concat_batches([run.keys for run in runs]), counts, times, payload, in_pieces=True)
+
+
+def _arranged(
+    hashes: Hashes,
+    keys: pa.RecordBatch,
+    counts: Ints | None,
+    times: Ints | None,
+    payload: pa.RecordBatch,
+    *,
+    in_pieces: bool,
+) -> list[Run]:
+    """Runs of rows that lie key by key: candidate c has the next `counts[c]` of them, or one where counts is None.
+
+    The rows then follow from the order of the keys, and are sorted again only where several of a key are not in order
+    of time. Where keys come in sorted pieces (`in_pieces`), a sort that merges is faster; elsewhere it is two to three
+    times slower (`benchmarks/kernels.py`).
+    """
+    order, first = group_keys(hashes, keys, in_pieces=in_pieces)
+    if times is not None and not _codes_fit(times, int(np.count_nonzero(first))):
+        candidates = np.arange(len(hashes), dtype=np.int64)
+        return build_runs(hashes, keys, times, payload, candidates if counts is None else candidates.repeat(counts))
+    total, rows, distinct = len(order), order, order[first]
+    begins = np.flatnonzero(first)
+    if counts is not None and (total := int(counts.sum())) > len(order):
+        held = counts[order]
+        before = np.cumsum(held) - held
+        rows = np.arange(total) + np.repeat((np.cumsum(counts) - counts)[order] - before, held)
+        begins = before[first]
+    starts = np.append(begins, total).astype(np.int32)
+    codes, low, bits, high = None, 0, 0, 0
+    if times is not None:
+        low, high = int(times.min()), int(times.max())
+        bits = (high - low + 1).bit_length()
+        ranks = np.repeat(np.arange(len(distinct), dtype=np.int64), np.diff(starts))
+        codes = (ranks << np.int64(bits)) | (times[rows] - np.int64(low))
+        if not (codes[1:] >= codes[:-1]).all():
+            again = np.argsort(codes, kind="stable" if in_pieces else None)
+            codes, rows = codes[again], rows[again]
+    found = hashes[distinct], take_rows(keys, distinct), starts, codes, take_rows(payload, rows)
+    return [Run(*found, low, bits, low, high)]
 
 
 def select_rows(run: Run, mask: Mask) -> Run | None:
@@ -170,7 +204,10 @@ def keys_equal(left: pa.RecordBatch, left_rows: Ints, right: pa.RecordBatch, rig
     """Whether key values are equal, row by row. Keys hold no NULL, and floats are normalised before they get here."""
     equal = np.ones(len(left_rows), dtype=np.bool_)
     for a, b in zip(left.columns, right.columns, strict=True):
-        equal &= key_values_equal(take(a, left_rows), take(b, right_rows))
+        if (bits := _bits(a)) is not None and (other := _bits(b)) is not None:
+            equal &= bits[left_rows] == other[right_rows]
+        else:
+            equal &= key_values_equal(take(a, left_rows), take(b, right_rows))
     return equal
 
 
@@ -249,9 +286,8 @@ def _bits(column: pa.Array) -> npt.NDArray[np.signedinteger] | None:
     kind = column.type
     if pa.types.is_boolean(kind) or not pa.types.is_primitive(kind):
         return None
-    width = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}[kind.bit_width]
     buffer = column.buffers()[1]
-    return np.frombuffer(buffer, dtype=width)[column.offset : column.offset + len(column)]
+    return np.frombuffer(buffer, dtype=_WIDTHS[kind.bit_width])[column.offset : column.offset + len(column)]
 
 
 def _column_bytes(column: pa.Array) -> int:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.errors import CorruptSegmentError
@@ -138,8 +139,7 @@ def _read_run(buffer: pa.Buffer, entry: dict[str, Any], schemas: Sequence[pa.Sch
     sections = {name: _read_batch(buffer, schemas, *place) for name, place in entry["sections"].items()}
     keys = sections["keys"]
     if "counts" in sections:
-        starts = np.zeros(keys.num_rows + 1, dtype=np.int32)
-        np.cumsum(sections["counts"].column(0).to_numpy(), out=starts[1:])
+        starts = _starts(sections["counts"].column(0).to_numpy())
     else:
         starts = sections["starts"].column(0).to_numpy()
     rows = sections.get("rows")
@@ -158,6 +158,13 @@ def _read_run(buffer: pa.Buffer, entry: dict[str, Any], schemas: Sequence[pa.Sch
         entry["time_min"],
         entry["time_max"],
     )
+
+
+def _starts(counts: npt.NDArray[np.unsignedinteger]) -> npt.NDArray[np.int32]:
+    starts = np.arange(len(counts) + 1, dtype=np.int32)
+    if len(counts) and counts.max() > 1:
+        np.cumsum(counts, out=starts[1:])
+    return starts
 
 
 def _columns(batch: pa.RecordBatch) -> dict[str, pa.Array]:

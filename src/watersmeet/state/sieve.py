@@ -3,6 +3,9 @@
 Hashes are spread evenly, so with `RANGES_PER_KEY` ranges for every key seven of eight absent keys fall into an empty
 one. A search in a long run costs several cache misses per key, a look into the sieve one. A sieve is made when a
 segment is mapped and lives as long as the mapping: a byte or two per distinct key that no file holds.
+
+The range of a hash depends on the width of the ranges only, and that on how dense the keys of a run are. So what a
+delta looks up in the sieves of many runs it computes once for every width, of which there are few: see `Lookup`.
 """
 
 from __future__ import annotations
@@ -17,27 +20,51 @@ KEYS_MIN = 1 << 12
 """Below this a search stays in the cache anyway."""
 
 
+class Lookup:
+    """Hashes that are looked up in several sieves."""
+
+    def __init__(self, hashes: npt.NDArray[np.uint64]) -> None:
+        self.hashes = hashes
+        self._places: dict[int, tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]] = {}
+
+    def places(self, shift: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+        """The byte and the bit in it of every hash, in a sieve over all hashes with ranges of 2**shift."""
+        found = self._places.get(shift)
+        if found is None:
+            ranges = self.hashes >> np.uint64(shift)
+            bits = np.left_shift(1, ranges & np.uint64(7), dtype=np.uint8, casting="unsafe")
+            found = self._places[shift] = (ranges >> np.uint64(3)).view(np.int64), bits
+        return found
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Sieve:
-    """Whether there are keys in the range number (hash - first) >> shift."""
+    """Whether there are keys in the range number hash >> shift: bit (number mod 8) of byte (number // 8 - first)."""
 
-    first: np.uint64
-    shift: np.uint64
+    first: int
+    shift: int
     bits: npt.NDArray[np.uint8]
 
-    def may_have(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
-        """False where a hash is none of those that the sieve was made of; they must lie between first and last."""
-        ranges = (hashes - self.first) >> self.shift
-        found: npt.NDArray[np.bool_] = (self.bits[ranges >> np.uint64(3)] >> (ranges & np.uint64(7))) & 1 != 0
-        return found
+    def may_have(self, lookup: Lookup, low: int, high: int) -> npt.NDArray[np.int64]:
+        """Which of the hashes low .. high may be those that the sieve was made of; all must lie between its ends."""
+        places, bits = lookup.places(self.shift)
+        if high - low < len(places):
+            places, bits = places[low:high], bits[low:high]
+        if self.first:
+            places = places - self.first
+        found = ((self.bits.take(places) & bits) != 0).nonzero()[0]
+        return found + low if low else found
 
 
 def sieve_of(hashes: npt.NDArray[np.uint64]) -> Sieve | None:
     """The sieve of ascending hashes; None where it would not pay."""
     if len(hashes) < KEYS_MIN:
         return None
-    first, span = hashes[0], int(hashes[-1]) - int(hashes[0])
-    shift = np.uint64(max(0, span.bit_length() - (RANGES_PER_KEY * len(hashes)).bit_length()))
-    marks = np.zeros((span >> int(shift)) + 1, dtype=np.bool_)
-    marks[(hashes - first) >> shift] = True
+    low, high = int(hashes[0]), int(hashes[-1])
+    shift = max(0, (high - low).bit_length() - (RANGES_PER_KEY * len(hashes)).bit_length())
+    first, last = low >> shift + 3, high >> shift + 3
+    if 8 * first < last:
+        first = 0  # a few bytes more, and no difference to take for every hash
+    marks = np.zeros((last - first + 1) * 8, dtype=np.bool_)
+    marks[(hashes >> np.uint64(shift)) - np.uint64(first << 3)] = True
     return Sieve(first, shift, np.packbits(marks, bitorder="little"))

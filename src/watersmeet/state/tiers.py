@@ -10,8 +10,10 @@
 | ... not in memory                 | mapped where it lies, after its checksum is verified once per process     |
 | a slot writes a segment           | durable, and no more                                                      |
 | an epoch ends (`retain`)          | what is not to stay leaves memory; then what is new to it is copied there |
+|                                   | and, where this process has written it, mapped                            |
 
-Copies of what earlier epochs wrote are *fetched*, and counted in `fetched_bytes`.
+Copies of what earlier epochs wrote are *fetched*: one in an epoch, or all at once where a slot finds nothing in memory.
+They are counted in `fetched_bytes`.
 So memory never holds more than at the end of the epoch before or of this one. The budget counts the bytes of resident
 files of one slot. Files mapped by a running task stay readable after they are removed, so eviction needs no
 coordination between slots.
@@ -40,7 +42,7 @@ SUFFIX = ".seg"
 FOLDERS_MAX = 8
 """Of so many folders a process keeps mapped files: those of a few queries, not of all it ever ran."""
 
-_verified: set[Path] = set()
+_verified: set[str] = set()
 """Durable files whose checksum this process has verified: they are immutable, so once is enough."""
 
 _mapped: dict[str, dict[str, tuple[int, list[tuple[int, Run]]]]] = {}
@@ -91,24 +93,37 @@ class Tiers:
         """The (store, run) pairs of a segment; raises CorruptSegmentError with its name if its bytes are wrong."""
         runs = self._in_memory(ref)
         if runs is None:
-            return _map(self._verified_durable(ref))
+            return self._in_durable(ref)
         self._resident[ref.name] = ref.bytes
         return runs
 
     def peek(self, ref: SegmentRef) -> list[tuple[int, Run]]:
         """A segment that another stage keeps, wherever it lies; it is not counted here, nor will it be evicted."""
         runs = self._in_memory(ref)
-        return _map(self._verified_durable(ref)) if runs is None else runs
+        return self._in_durable(ref) if runs is None else runs
+
+    def is_resident(self, name: str) -> bool:
+        """Whether a segment that was opened is in memory."""
+        return name in self._resident
 
     def _in_memory(self, ref: SegmentRef) -> list[tuple[int, Run]] | None:
-        if self.memory is None or not (path := self.memory / ref.name).exists():
+        if self.memory is None:
             return None
         try:
-            return _map(path)
+            return _map(self.memory, ref.name)
+        except FileNotFoundError:
+            return None
         except CorruptSegmentError:
-            if path.exists():
+            if (self.memory / ref.name).exists():
                 raise
             return None  # another slot or stage has evicted it meanwhile
+
+    def _in_durable(self, ref: SegmentRef) -> list[tuple[int, Run]]:
+        place = f"{self.durable}/{ref.name}"
+        if place not in _verified or not os.path.exists(place):
+            _require(self.durable / ref.name, ref)
+            _verified.add(place)
+        return _map(self.durable, ref.name)
 
     def write(self, name: str, runs: Sequence[tuple[int, Run]]) -> SegmentRef:
         """Write a segment durably."""
@@ -119,21 +134,30 @@ class Tiers:
         return SegmentRef(name, checksum.bytes, checksum.crc)
 
     def retain(self, first_to_last: Iterable[SegmentRef], limit_bytes: int | None = None) -> None:
-        """Have the first segments of the slot's new state in memory, up to budget and limit, and none of the others."""
+        """Have the first segments of the slot's new state in memory, up to budget and limit, and none of the others.
+
+        Beside what is there and what is new, one segment is fetched at a time; all at once where nothing is there.
+        """
         if self.memory is None:
             return
         limits = [limit for limit in (self.budget_bytes, limit_bytes) if limit is not None]
         room = min(limits, default=None)
         kept: list[SegmentRef] = []
+        may_fetch = True
         for ref in first_to_last:
-            if room is None or ref.bytes <= room:
+            is_here = ref.name in self._resident or ref.name in self._written
+            if (is_here or may_fetch) and (room is None or ref.bytes <= room):
                 kept.append(ref)
                 room = None if room is None else room - ref.bytes
+                may_fetch = may_fetch and (is_here or not self._resident)
         for name in self._resident.keys() - {ref.name for ref in kept}:
             (self.memory / name).unlink(missing_ok=True)
             _mapped.get(str(self.memory), {}).pop(name, None)
         self._resident = {ref.name: ref.bytes for ref in kept if ref.name in self._resident or self._copied(ref)}
         self.resident_bytes = sum(self._resident.values())
+        for ref in kept:
+            if ref.name in self._written and ref.name in self._resident:
+                self._in_memory(ref)  # mapped at once: an epoch that merges pays for it, and not the next
 
     def _copied(self, ref: SegmentRef) -> bool:
         assert self.memory is not None
@@ -143,29 +167,19 @@ class Tiers:
             self.fetched_bytes += ref.bytes
         return True
 
-    def _verified_durable(self, ref: SegmentRef) -> Path:
-        path = self.durable / ref.name
-        if path not in _verified:
-            _require(path, ref)
-            _verified.add(path)
-        return path
 
-
-def _map(path: Path) -> list[tuple[int, Run]]:
-    """The runs of a segment file, mapped once as long as it is the same file."""
-    try:
-        inode = path.stat().st_ino
-    except FileNotFoundError:
-        return read_segment(path)  # which says what is wrong
-    folder = str(path.parent)
+def _map(place: Path, name: str) -> list[tuple[int, Run]]:
+    """The runs of a segment file, mapped once as long as it is the same file; raises FileNotFoundError."""
+    folder = str(place)
+    inode = os.stat(f"{folder}/{name}").st_ino
     mapped = _mapped.pop(folder, {})
     _mapped[folder] = mapped  # the last used folder stands last
     if len(_mapped) > FOLDERS_MAX:
         del _mapped[next(iter(_mapped))]
-    known = mapped.get(path.name)
+    known = mapped.get(name)
     if known is None or known[0] != inode:
-        runs = [(store, replace(run, sieve=sieve_of(run.hashes))) for store, run in read_segment(path)]
-        known = mapped[path.name] = (inode, runs)
+        runs = [(store, replace(run, sieve=sieve_of(run.hashes))) for store, run in read_segment(place / name)]
+        known = mapped[name] = (inode, runs)
     return known[1]
 
 

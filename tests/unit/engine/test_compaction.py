@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from watersmeet.engine.compaction import (
     BUCKET_US_MAX,
     MERGE_ROWS_MAX,
-    TIER_RATIO,
     UNTIMED_BUCKET,
     Merging,
     bucket_width_us,
@@ -107,32 +106,44 @@ def test_without_windows_there_is_one_bucket():
 
 
 @given(LENGTHS, st.booleans(), st.integers(1, 5000))
-def test_groups_are_consecutive_and_cover_all_layers(lengths, is_closed, rows_max):
-    groups = merge_groups(lengths, is_closed=is_closed, rows_max=rows_max)
-    assert [i for group in groups for i in group] == list(range(len(lengths)))
+def test_groups_are_disjoint_and_bounded(lengths, is_closed, rows_max):
+    groups = merge_groups(lengths, Merging(), is_closed=is_closed, rows_max=rows_max)
+    chosen = [i for group in groups for i in group]
+    assert len(chosen) == len(set(chosen))
     for group in groups:
-        assert len(group) == 1 or sum(lengths[i] for i in group) <= rows_max
+        assert len(group) > 1
+        assert sum(lengths[i] for i in group) <= rows_max
 
 
 @given(LENGTHS)
 def test_a_closed_bucket_becomes_one_layer(lengths):
-    assert len(merge_groups(lengths, is_closed=True)) == min(1, len(lengths))
+    groups = merge_groups(lengths, Merging(), is_closed=True, rows_max=MERGE_ROWS_MAX)
+    assert groups == ([list(range(len(lengths)))] if len(lengths) > 1 else [])
 
 
-@given(st.integers(1, 400))
-def test_layers_grow_with_the_logarithm_of_the_epochs(epochs):
+@given(st.integers(1, 400), st.integers(2, 9))
+@settings(deadline=None)
+def test_layers_grow_with_the_logarithm_of_the_epochs(epochs, fan_in):
+    merging = Merging(small_fan_in=fan_in)
     layers: list[int] = []
     written = 0
     for _ in range(epochs):
         layers.append(10)
-        groups = merge_groups(layers, is_closed=False)
-        written += sum(
-            sum(layers[i] for i in group) for group in groups if len(group) > 1 or group[0] == len(layers) - 1
-        )
-        layers = [sum(layers[i] for i in group) for group in groups]
+        groups = merge_groups(layers, merging, is_closed=False, rows_max=MERGE_ROWS_MAX)
+        made = [sum(layers[i] for i in group) for group in groups]
+        gone = {i for group in groups for i in group}
+        written += sum(made) if made else 10
+        layers = [n for i, n in enumerate(layers) if i not in gone] + made
     assert sum(layers) == 10 * epochs
-    assert len(layers) <= 2 + np.log(epochs) / np.log(TIER_RATIO)
-    assert written <= 10 * epochs * (3 + 2 * np.log2(epochs))
+    assert len(layers) <= fan_in + np.log(10 * epochs) / np.log(1 + merging.tier_ratio)
+    assert written <= 10 * epochs * (2 + np.log2(epochs))
+
+
+def test_equal_layers_wait_for_the_fan_in_and_become_one():
+    merging = Merging()
+    lengths = [100, 103, 98, 101, 100, 99, 102, 97][: merging.small_fan_in]
+    assert merge_groups(lengths[1:], merging, is_closed=False, rows_max=1000) == []
+    assert merge_groups([900, *lengths], merging, is_closed=False, rows_max=1000) == [[*range(1, len(lengths) + 1)]]
 
 
 def test_the_allowance_follows_the_rows_that_arrived():
@@ -150,21 +161,22 @@ CELLS = st.integers(1, 6).flatmap(
 @given(CELLS, st.booleans(), st.integers(2, 5), st.integers(1, 100))
 def test_a_share_is_several_layers_in_neighbouring_cells_and_bounded(rows, is_closed, fan_in, rows_max):
     counted = np.array(rows, dtype=np.int64)
-    share = next_share(counted, is_closed=is_closed, fan_in=fan_in, rows_max=rows_max)
+    fan_in = 2 if is_closed else fan_in
+    share = next_share(counted, ratio=np.inf if is_closed else 1.5, fan_in=fan_in, rows_max=rows_max)
     if share is None:
         assert not is_closed or (counted > 0).sum(axis=0).max() < 2
         return
     taken = counted[list(share.members), share.first : share.last]
     assert (taken > 0).all()
-    assert len(share.members) >= (2 if is_closed else fan_in)
+    assert len(share.members) >= fan_in
     assert share.rows == taken.sum()
     assert share.rows <= rows_max or share.last == share.first + 1
 
 
-@given(st.lists(st.integers(1, 40), min_size=1, max_size=40), st.integers(2, 5))
-def test_what_is_left_alone_grows_geometrically(lengths, fan_in):
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=40), st.integers(2, 5), st.sampled_from((0.4, 1.5)))
+def test_what_is_left_alone_grows_geometrically(lengths, fan_in, ratio):
     layers = list(lengths)
-    while share := next_share(np.array([[n] for n in layers]), is_closed=False, fan_in=fan_in, rows_max=1):
+    while share := next_share(np.array([[n] for n in layers]), ratio=ratio, fan_in=fan_in, rows_max=1):
         layers = [n for i, n in enumerate(layers) if i not in share.members] + [share.rows]
     assert sum(layers) == sum(lengths)
-    assert len(layers) <= fan_in + np.log(sum(lengths)) / np.log(1 + TIER_RATIO)
+    assert len(layers) <= fan_in + np.log(sum(lengths)) / np.log(1 + ratio)

@@ -200,6 +200,7 @@ def test_a_segment_evicted_while_it_is_opened_is_read_where_it_lies(tmp_path, mo
         return read(path)
 
     monkeypatch.setattr(tiers_module, "read_segment", evicted_by_another_slot)
+    monkeypatch.setattr(tiers_module, "_mapped", {})
     tiers = tiers_in(tmp_path)
     assert tiers.open(ref)[0][1].rows == 3
     assert not resident(tmp_path)
