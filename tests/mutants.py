@@ -456,8 +456,8 @@ AGGREGATE_MUTANTS = [
     Mutant(
         "groups are numbered by their last key",
         "engine.accumulators:group_numbers",
-        "numbers * np.int64(max(1, len(encoded.dictionary))) + codes",
-        "codes",
+        "numbers * np.int64(size) + codes, len(first) * size",
+        "codes, size",
     ),
     Mutant(
         "reduced values are in the order of arrival",
