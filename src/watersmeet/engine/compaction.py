@@ -8,7 +8,7 @@ bucket: expiry drops whole extents, and a bucket is sorted again only while rows
 A merge has a *fan-in*: it waits until some layers of similar length have come together. A layer more costs every probe
 a little (see `state/sieve.py`), a row written once more costs a fifth of what it did when it arrived; a higher fan-in
 makes the first epochs of a query cheaper, and those of a large state not.
-An epoch merges about its *allowance* of rows: so many for every row that arrived, or a small part of the state.
+An epoch merges about its *allowance* of rows: some, and so many for every row that arrived, or a part of the state.
 Layers of up to half an allowance are merged whole; larger ones range by range of partition groups: what is merged of
 them becomes a layer of its own, a *piece*, and the extents of the others are cut. A slot takes one such *share* of the
 work in one of `share_every` epochs, its own for each slot, or at once where four times `fan_in` layers overlap. So most
@@ -51,9 +51,9 @@ SAMPLE_ROWS = 1 << 12
 class Merging:
     """How much merging an epoch may do."""
 
-    rows_per_arrived: int = 12
+    rows_per_arrived: int = 9
     share_of_state: int = 32
-    rows_min: int = 1 << 16
+    rows_min: int = 60_000
     fan_in: int = 4
     cells: int = 32
     share_every: int = 5
@@ -63,7 +63,7 @@ class Merging:
 
     def allowance(self, arrived: int, held: int) -> int:
         """Rows that an epoch may merge when so many arrived and so many are held; it bounds a merge's memory, too."""
-        return min(max(self.rows_min, self.rows_per_arrived * arrived, held // self.share_of_state), MERGE_ROWS_MAX)
+        return min(max(self.rows_min + self.rows_per_arrived * arrived, held // self.share_of_state), MERGE_ROWS_MAX)
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,7 +148,7 @@ def test_equal_layers_wait_for_the_fan_in_and_become_one():
 
 def test_the_allowance_follows_the_rows_that_arrived():
     assert Merging().allowance(0, 0) == Merging().rows_min
-    assert Merging().allowance(100_000, 0) == 100_000 * Merging().rows_per_arrived
+    assert Merging().allowance(100_000, 0) == Merging().rows_min + 100_000 * Merging().rows_per_arrived
     assert Merging().allowance(0, 100_000_000) == 100_000_000 // Merging().share_of_state
     assert Merging().allowance(1 << 40, 0) == MERGE_ROWS_MAX
 
