@@ -283,7 +283,7 @@ def report(name: str, setting: Setting, outcomes: Judged) -> list[dict[str, Any]
         shares = "/".join(f"{100 * share:g}" for share in dict.fromkeys(setting.looks[number]))
         mark = "" if AIM[0] <= held <= AIM[1] else "  below the aim" if held < AIM[0] else "  above the aim"
         rival = rows[-1]["naive"]["coverage_percent"]
-        print(f"{name:12} {shares:>10} % {aggregate:6} {held:6.1f} % +-{100 * half:5.1f} %  naive {rival:5.1f} %{mark}")
+        print(f"{name:18} {shares:>10} % {aggregate:6} {held:6.1f} % +-{100 * half:5.1f} %  naive {rival:5.1f} %{mark}")
     return rows
 
 

@@ -207,3 +207,40 @@ def test_a_sum_that_overflows_ends_the_query_with_its_name(spark, tmp_path):
     join.where("a.k = b.k").select("sum(a.v) AS total")
     with pytest.raises(WatersmeetError, match=r"ARITHMETIC_OVERFLOW.*sum\(`a_v`\)"):
         finish(join, Shown(keys=0), tmp_path / "ck", "update")
+
+
+ASKED_TWICE = {
+    "a running aggregate": (
+        "SELECT a.name, count(*) AS n, avg(b.v - a.v) AS gap FROM a JOIN b ON a.k = b.k WITHIN 2 MINUTES "
+        "GROUP BY a.name HAVING n > 3",
+        {"groupBy": ["a.name"], "agg": ["count(*) AS n", "avg(b.v - a.v) AS gap"], "having": ["n > 3"]},
+    ),
+    "an expression as key": (
+        "SELECT a.v % 3 AS third, max(b.ts) AS last FROM a JOIN b USING (k) WITHIN 2 MINUTES GROUP BY third",
+        {"groupBy": ["a.v % 3 AS third"], "agg": ["max(b.ts) AS last"]},
+    ),
+    "no groups": (
+        "SELECT count(DISTINCT a.name) AS names, min(b.v) AS least FROM a, b WHERE a.k = b.k WITHIN 2 MINUTES",
+        {"agg": ["count(DISTINCT a.name) AS names", "min(b.v) AS least"]},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ASKED_TWICE)
+def test_text_and_builder_aggregate_alike(spark, feed, tmp_path, case):
+    text, pieces = ASKED_TWICE[case]
+    frames = {name: read_stream(spark, feed / name, READINGS, maxFilesPerTrigger=None) for name in "ab"}
+    joins = [StreamJoin(spark), StreamJoin(spark)]
+    for name, df in frames.items():
+        for join in joins:
+            join.stream(name, df, eventTime="ts", delay="30 seconds")
+    joins[0].where("a.k = b.k").within("2 minutes")
+    for call, texts in pieces.items():
+        for piece in texts:
+            getattr(joins[0], call)(piece)
+    joins[1].sql(text)
+    assert joins[0].build()[0] == joins[1].build()[0]
+    both = [Shown(keys=1), Shown(keys=1)]
+    for number, (join, shown) in enumerate(zip(joins, both, strict=True)):
+        finish(join, shown, tmp_path / str(number), "complete")
+    assert both[0].view == both[1].view != {}

@@ -9,6 +9,8 @@ Otherwise it yields them packed as Arrow IPC bytes, a few large rows that cost n
 that they can go to the sink *after* the epoch is committed without running twice; if an executor is lost in between,
 Spark computes the lost tasks again and they yield the same multiset.
 
+With aggregates one more stage follows, on the groups (`grouping.py`); an epoch that closes windows is that stage alone.
+
 A batch is read and shuffled once; every stage takes its rows from that one exchange. Where a stage also gets rows from
 other stages, the union is shuffled again, because Spark cannot zip partitions that were placed by number.
 """
@@ -93,7 +95,8 @@ class EpochJob:
         session = batch.sparkSession  # the stream's own clone: what is set here does not reach the user's session
         session.conf.set("spark.sql.adaptive.enabled", "false")
         session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(ARROW_BATCH_ROWS))
-        if all(_has_fixed_width(kind) for kind in plan.frame.pool):
+        grouped = () if plan.aggregate is None else sent_schema(plan).types[:-1]
+        if all(_has_fixed_width(kind) for kind in (*plan.frame.pool, *grouped)):
             # Spark would measure the batch after every row; rows of fixed width are bounded by their number.
             session.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(UNLIMITED))
         self.query, self.plan, self.slots, self.parts = query, plan, before.slots, parts
