@@ -22,6 +22,7 @@ SESSION_SETTINGS = {
 }
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """All below tests/spark is marked, so that `-m "not spark"` is fast; of several workers one has them all, so that
     there is one session."""
