@@ -41,9 +41,11 @@ def check_aggregates(scenario: Scenario) -> None:
     ours = {
         (*map(str, g[: oracle.key_count]), *g[oracle.key_count :]): tuple(v[i] for i in chosen) for g, v in view.items()
     }
-    theirs = oracle.duckdb_view(watermark)
+    if not chosen and oracle.is_global:
+        return  # nothing that DuckDB computes as Spark does
     if oracle.is_global and not any(oracle.joined):
         return  # SQL has a row of no rows; it is shown in complete mode only, which was checked above
+    theirs = oracle.duckdb_view(watermark)
     assert same_view(ours, theirs), f"at the end: {ours}, DuckDB {theirs}"
 
 

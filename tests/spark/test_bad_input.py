@@ -236,8 +236,9 @@ def test_a_checkpoint_on_storage_that_is_no_folder(two, tmp_path, location):
 
 @pytest.mark.parametrize("mode", ["complete", "update"])
 def test_an_unsupported_output_mode(two, mode):
-    text = refusal(QueryError, lambda: two.writeStream.outputMode(mode))
-    assert text.startswith(f"[UNSUPPORTED_OUTPUT_MODE] output mode '{mode}' is not supported: a join only ever adds")
+    writer = two.where("a.k = b.k").writeStream.format("console").outputMode(mode)
+    text = refusal(QueryError, writer.start)
+    assert text.startswith(f"[UNSUPPORTED_OUTPUT_MODE] output mode '{mode}' does not fit a join without aggregates")
 
 
 def test_wrong_uses_of_the_writer(two, tmp_path):
