@@ -7,6 +7,7 @@ import pytest
 from tests.spark.helpers import READINGS, random_batches, read_stream, run, write_batches
 from watersmeet import StreamJoin
 from watersmeet.errors import OptionError, QueryError, SinkError, WatersmeetError
+from watersmeet.runtime.spark.job import in_parts
 
 BATCHES = random_batches(5, "ab", batches=4, rows=60, keys=8)
 JOINED = """
@@ -156,6 +157,30 @@ def test_predicates_left_to_spark_come_before_the_aggregation(spark, feed, tmp_p
     finish(join, shown, tmp_path, "update")
     expected = duck("SELECT g, count(*) FROM j WHERE g = 'n' || (bv % 3) GROUP BY g")
     assert sorted(shown.view.values()) == sorted(expected)
+
+
+def test_what_spark_computes_is_computed_of_rows_only(spark, feed, tmp_path):
+    """Reports travel with the rows, and all their columns are NULL."""
+    shown = Shown()
+    join = query(
+        spark,
+        feed,
+        "sum(1000 DIV coalesce(a.v + 1, 0)) AS total",
+        by=("CAST(substr(coalesce(a.name, 'none'), 2) AS INT) AS g",),
+    )
+    finish(join, shown, tmp_path, "update")
+    assert sorted(shown.view.values()) == sorted(
+        duck("SELECT substr(g, 2)::INT, sum(1000 // (av + 1))::BIGINT FROM j GROUP BY 1")
+    )
+
+
+def test_rows_of_groups_are_packed_in_parts():
+    rows = pa.record_batch({"k": list(range(1000)), "v": ["x" * 100] * 1000})
+    parts = list(in_parts(rows, 10_000))
+    assert 8 < len(parts) < 15
+    assert pa.Table.from_batches(parts).equals(pa.Table.from_batches([rows]))
+    assert list(in_parts(rows.slice(0, 0), 1)) == []
+    assert [part.num_rows for part in in_parts(rows.slice(5, 3), 1)] == [1, 1, 1]
 
 
 def test_intervals_while_rows_arrive(spark, feed, tmp_path):
