@@ -511,14 +511,14 @@ AGGREGATE_MUTANTS = [
     Mutant(
         "only the last window of a pane is touched",
         "engine.windows:_containing",
-        "count = -(-length // slide)",
-        "count = 1",
+        "(panes - np.int64(length)) // np.int64(slide) + 1",
+        "panes // np.int64(slide)",
     ),
     Mutant(
         "windows take in panes that follow them",
         "engine.windows:_containing",
-        "starts + np.int64(length) > np.repeat(panes, count)",
-        "np.repeat(panes, count) > np.int64(-(1 << 62))",
+        "(panes - np.int64(length)) // np.int64(slide) + 1",
+        "(panes - np.int64(length)) // np.int64(slide)",
     ),
     Mutant(
         "panes are too long",
@@ -528,15 +528,15 @@ AGGREGATE_MUTANTS = [
     ),
     Mutant(
         "windows close a moment early",
-        "engine.windows:windows_between",
-        "wanted = ends <= until_us",
-        "wanted = ends <= until_us + 1",
+        "engine.windows:_containing",
+        "(until_us - length) // slide",
+        "(until_us + 1 - length) // slide",
     ),
     Mutant(
         "windows close twice",
-        "engine.windows:windows_between",
-        "wanted &= ends > after_us",
-        "wanted &= ends >= after_us",
+        "engine.windows:_containing",
+        "(after_us - length) // slide",
+        "(after_us - 1 - length) // slide",
     ),
     Mutant(
         "windows close but are not remembered", "runtime.epoch:commit_closing", "closed_us=before.watermark_us,", ""

@@ -1,5 +1,7 @@
 """Aggregates through Spark, in all output modes, across restarts and failures; DuckDB has the right answer."""
 
+from datetime import timedelta
+
 import duckdb
 import pyarrow as pa
 import pytest
@@ -7,11 +9,12 @@ import pytest
 from tests.spark.helpers import READINGS, random_batches, read_stream, run, write_batches
 from watersmeet import StreamJoin
 from watersmeet.errors import OptionError, QueryError, SinkError, WatersmeetError
+from watersmeet.runtime.spark.job import in_parts
 
 BATCHES = random_batches(5, "ab", batches=4, rows=60, keys=8)
 JOINED = """
-    SELECT a.name AS g, a.v AS av, b.v AS bv, greatest(a.ts, b.ts) AS t FROM a, b
-    WHERE a.k = b.k AND a.v <> b.v + 3 AND abs(epoch_us(a.ts) - epoch_us(b.ts)) < 120000000
+    SELECT a.name AS g, a.v AS av, b.v AS bv, greatest(a.ts, b.ts) AS t, epoch_us(b.ts) - epoch_us(a.ts) AS lag
+    FROM a, b WHERE a.k = b.k AND a.v <> b.v + 3 AND abs(epoch_us(a.ts) - epoch_us(b.ts)) < 120000000
 """
 BY_ENGINE = ["count(*) AS n", "sum(a.v + b.v) AS total", "avg(b.v) AS mean", "min(a.v) AS low", "max(b.name) AS last"]
 BY_SPARK = ["count(*) AS n", "sum(greatest(a.v, b.v)) AS total", "count(DISTINCT b.v % 7) AS kinds"]
@@ -156,6 +159,39 @@ def test_predicates_left_to_spark_come_before_the_aggregation(spark, feed, tmp_p
     finish(join, shown, tmp_path, "update")
     expected = duck("SELECT g, count(*) FROM j WHERE g = 'n' || (bv % 3) GROUP BY g")
     assert sorted(shown.view.values()) == sorted(expected)
+
+
+def test_what_spark_computes_is_computed_of_rows_only(spark, feed, tmp_path):
+    """Reports travel with the rows, and all their columns are NULL."""
+    shown = Shown()
+    join = query(
+        spark,
+        feed,
+        "sum(1000 DIV coalesce(a.v + 1, 0)) AS total",
+        by=("CAST(substr(coalesce(a.name, 'none'), 2) AS INT) AS g",),
+    )
+    finish(join, shown, tmp_path, "update")
+    assert sorted(shown.view.values()) == sorted(
+        duck("SELECT substr(g, 2)::INT, sum(1000 // (av + 1))::BIGINT FROM j GROUP BY 1")
+    )
+
+
+def test_the_longest_interval_between_two_rows(spark, feed, tmp_path):
+    shown = Shown()
+    finish(
+        query(spark, feed, "max(b.ts - a.ts) AS lag", "count(DISTINCT b.ts - a.ts) AS lags"), shown, tmp_path, "update"
+    )
+    found = [(g, lag // timedelta(microseconds=1), lags) for g, lag, lags in shown.view.values()]
+    assert sorted(found) == sorted(duck("SELECT g, max(lag), count(DISTINCT lag) FROM j GROUP BY g"))
+
+
+def test_rows_of_groups_are_packed_in_parts():
+    rows = pa.record_batch({"k": list(range(1000)), "v": ["x" * 100] * 1000})
+    parts = list(in_parts(rows, 10_000))
+    assert 8 < len(parts) < 15
+    assert pa.Table.from_batches(parts).equals(pa.Table.from_batches([rows]))
+    assert list(in_parts(rows.slice(0, 0), 1)) == []
+    assert [part.num_rows for part in in_parts(rows.slice(5, 3), 1)] == [1, 1, 1]
 
 
 def test_intervals_while_rows_arrive(spark, feed, tmp_path):

@@ -6,7 +6,7 @@ rows of runs and panes of windows are all reduced by one function.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal, localcontext
 
@@ -27,6 +27,8 @@ LOW_BITS = 32
 LOW_MASK = (1 << LOW_BITS) - 1
 HALF_MAX = 1 << (63 - LOW_BITS)
 AFTER_SIGN = np.int64((1 << 63) - 1)
+SKETCHES_BYTES_MAX = 64 << 20
+"""Bytes of the sketches that are made at once."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,6 +41,23 @@ class JoinedRows:
     arguments: Sequence[pa.Array]
     times: Ints | None
     row_ids: Sequence[Hashes] = ()
+
+    def in_parts(self, rows_max: int) -> Iterator[JoinedRows]:
+        for start in range(0, self.rows, rows_max):
+            part = slice(start, min(start + rows_max, self.rows))
+            yield JoinedRows(
+                part.stop - start,
+                [key[part] for key in self.keys],
+                [argument[part] for argument in self.arguments],
+                None if self.times is None else self.times[part],
+                [ids[part] for ids in self.row_ids],
+            )
+
+
+def rows_at_once(plan: AggregatePlan) -> int:
+    """How many joined rows to accumulate at once: each may be a group, with sketches of its own."""
+    sketches = sum(a.combine == "add" for a in plan.accumulators)
+    return max(1, SKETCHES_BYTES_MAX // max(1, 8 * plan.sketch_size * sketches))
 
 
 def accumulate(plan: AggregatePlan, joined: JoinedRows) -> tuple[pa.RecordBatch, Ints]:
@@ -71,7 +90,7 @@ def _sketches(plan: AggregatePlan, joined: JoinedRows, numbers: Ints, count: int
         elif accumulator.made == "known sketch":
             values.append(pc.is_valid(column).cast(pa.float64()).to_numpy())
         else:
-            values.append(column.cast(pa.float64()).fill_null(0).to_numpy())
+            values.append(column.cast(pa.float64(), safe=False).fill_null(0).to_numpy())
     found = sketch(joined.row_ids, values, numbers, count)
     return {i: lists_of_numbers(one.reshape(count, -1)) for i, one in zip(wanted, found, strict=True)}
 
@@ -128,8 +147,8 @@ def make(accumulator: Accumulator, arguments: Sequence[pa.Array], rows: int) -> 
     if accumulator.made == "ordered":
         return _ordered(values)
     if accumulator.made == "magnitude":
-        return pc.abs(values.cast(pa.float64())).fill_null(0)
-    values = values.cast(accumulator.type)
+        return pc.abs(values.cast(pa.float64(), safe=False)).fill_null(0)
+    values = values.cast(accumulator.type, safe=not is_floating(accumulator.type))  # not every BIGINT is a double
     if accumulator.combine != "sum":
         return values
     values = values.fill_null(pa.scalar(Decimal(0) if is_decimal(accumulator.type) else 0, accumulator.type))

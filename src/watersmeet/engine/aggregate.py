@@ -35,7 +35,6 @@ from watersmeet.plan.stages import JoinPlan
 from watersmeet.state.run import Run
 from watersmeet.state.tiers import Tiers
 
-FOREVER_US = (1 << 63) - 1
 COSTS_OF_JOINING = ("inserted", "insert_ns", "expired", "expire_ns")
 """Counts of the fold that calibrate the costs of a join; rows of groups are no part of that."""
 
@@ -87,7 +86,7 @@ def _shown(plan: AggregatePlan, task: SlotTask, held: list[Run], delta: list[Run
         return
     for run in groups:
         if plan.mode == "complete":
-            windows = windows_between(plan, run, None, FOREVER_US)
+            windows = windows_between(plan, run, None, None)
         else:
             windows = touched_windows(plan, run, delta)
         if windows is not None:

@@ -42,6 +42,8 @@ from watersmeet.state.run import Ints, Mask, Run, select_rows, take
 
 BUCKETS_PER_WINDOW = 8
 BUCKET_US_MAX = 1 << 40
+BUCKETS_AT_ONCE = 32
+"""Buckets that the rows of one run are put into. A batch may span many more: a first one with all of the past, say."""
 UNTIMED_BUCKET = 0
 MERGE_ROWS_MAX = 1 << 23
 SAMPLE_ROWS = 1 << 12
@@ -117,7 +119,8 @@ def share_alive(run: Run, layout: StoreLayout, watermark_us: int | None) -> floa
 
 
 def by_bucket(run: Run, layout: StoreLayout, width_us: int | None, watermark_us: int | None) -> list[tuple[int, Run]]:
-    """The rows of a run that are not dead, one run per time bucket."""
+    """The rows of a run that are not dead, one run per time bucket; of very many, the earliest go with one that follows
+    them, where they are found and expire as well."""
     if width_us is None:
         return [(UNTIMED_BUCKET, run)]
     buckets = run.times(run.rows_slice()) // np.int64(width_us)
@@ -125,7 +128,10 @@ def by_bucket(run: Run, layout: StoreLayout, width_us: int | None, watermark_us:
     ends = ends_of(run, layout)
     if watermark_us is not None and ends is not None:
         alive = ends > watermark_us
-    parts = [(int(b), select_rows(run, alive & (buckets == b))) for b in np.unique(buckets[alive])]
+    distinct = np.unique(buckets[alive])[-BUCKETS_AT_ONCE:]
+    if len(distinct):
+        buckets = np.maximum(buckets, distinct[0])
+    parts = [(int(b), select_rows(run, alive & (buckets == b))) for b in distinct]
     return [(bucket, part) for bucket, part in parts if part is not None]
 
 

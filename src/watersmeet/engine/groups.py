@@ -23,12 +23,12 @@ import pyarrow.compute as pc
 from watersmeet.engine.accumulators import finish, lists_of_numbers, make, numbers_of_lists, reduce
 from watersmeet.engine.inbox import normalise_key
 from watersmeet.engine.intervals import Arrivals, Running, final_average, final_count, final_sum
-from watersmeet.engine.kernels import all_rows, expand, match_keys
+from watersmeet.engine.kernels import match_keys
 from watersmeet.engine.windows import Windows, windows_between, windows_of_panes
 from watersmeet.plan.aggregate import PANE, SKETCH_BUCKETS, AggregatePlan, RunningPlan
 from watersmeet.plan.frame import HASH
 from watersmeet.query.aggregates import WINDOW, key_column
-from watersmeet.state.run import Ints, Run, build_runs, merge_runs, select_rows, take_rows
+from watersmeet.state.run import Ints, Run, build_runs, merge_runs, select_keys, select_rows, take_rows
 
 
 def runs_of_groups(plan: AggregatePlan, chunk: pa.Table) -> list[Run]:
@@ -86,12 +86,9 @@ def parts_of_groups(plan: AggregatePlan, wanted: Sequence[Run], runs: Iterable[R
     """What the runs hold of the groups that are in `wanted`, as runs of whole groups."""
     found = []
     for run in runs:
-        mask = np.zeros(run.rows, dtype=np.bool_)
-        for one in wanted:
-            _, rows = expand(all_rows(run, match_keys(one, run).positions))
-            mask[rows - int(run.starts[0])] = True
-        if mask.any() and (part := select_rows(run, mask)) is not None:
-            found.append(part)
+        positions = np.unique(np.concatenate([match_keys(one, run).positions for one in wanted]))
+        if len(positions):
+            found.append(select_keys(run, positions))
     return whole_groups(plan, found)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.engine.accumulators import JoinedRows, accumulate
+from watersmeet.engine.accumulators import JoinedRows, accumulate, rows_at_once
 from watersmeet.engine.expressions import compute
 from watersmeet.engine.mjoin import Joined
 from watersmeet.plan.aggregate import AggregatePlan
@@ -36,7 +36,7 @@ def emit(plan: JoinPlan, feeds: Sequence[Place], joined: Joined) -> Iterator[Emi
     if feeds:
         return
     if plan.aggregate is not None and plan.aggregate.by_engine:
-        yield Emitted(plan.aggregate.stage, _accumulated(plan.aggregate, joined))
+        yield from (Emitted(plan.aggregate.stage, rows) for rows in _accumulated(plan.aggregate, joined))
         return
     columns = [joined.column(column.field) for column in plan.output]
     if plan.aggregate is None:
@@ -46,13 +46,14 @@ def emit(plan: JoinPlan, feeds: Sequence[Place], joined: Joined) -> Iterator[Emi
     yield Emitted(plan.aggregate.stage, pa.RecordBatch.from_arrays([pa.array(times), *columns], schema=plan.to_group))
 
 
-def _accumulated(plan: AggregatePlan, joined: Joined) -> pa.RecordBatch:
+def _accumulated(plan: AggregatePlan, joined: Joined) -> Iterator[pa.RecordBatch]:
     """Results of the join, accumulated by group as far as this chunk goes."""
     keys, arguments = ([_computed(value, joined) for value in values] for values in (plan.keys, plan.arguments))
     row_ids = () if plan.confidence is None else plan.confidence.row_ids
     ids = [joined.column(column).to_numpy().view(np.uint64) for column in row_ids]
     times = None if plan.window is None else joined.partials.latest
-    return accumulate(plan, JoinedRows(joined.rows, keys, arguments, times, ids))[0]
+    for part in JoinedRows(joined.rows, keys, arguments, times, ids).in_parts(rows_at_once(plan)):
+        yield accumulate(plan, part)[0]
 
 
 def _computed(value: Value, joined: Joined) -> pa.Array:

@@ -9,15 +9,19 @@ loss; for them the panes of each window are reduced anew.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 
 from watersmeet.engine.accumulators import reduce
-from watersmeet.engine.kernels import Ranges, expand, rows_between
+from watersmeet.engine.kernels import Ranges, cut_points, expand, rows_between
 from watersmeet.plan.aggregate import AggregatePlan
 from watersmeet.state.run import Ints, Run, take
+
+PANES_AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,27 +38,31 @@ def windows_of_panes(plan: AggregatePlan, run: Run, ranks: Ints, panes: Ints) ->
     return _windows(plan, run, *_containing(plan, ranks, panes))
 
 
-def windows_between(plan: AggregatePlan, run: Run, after_us: int | None, until_us: int) -> Windows | None:
-    """The windows with rows in them that end after `after_us` and not after `until_us`."""
-    assert plan.window is not None
-    ranks, starts = _containing(plan, run.row_ranks(), run.times(run.rows_slice()))
-    ends = starts + np.int64(plan.window.length_us)
-    wanted = ends <= until_us
-    if after_us is not None:
-        wanted &= ends > after_us
-    return _windows(plan, run, ranks[wanted], starts[wanted])
+def windows_between(plan: AggregatePlan, run: Run, after_us: int | None, until_us: int | None) -> Windows | None:
+    """The windows with rows in them that end after `after_us` and not after `until_us`; None is no bound."""
+    return _windows(plan, run, *_containing(plan, run.row_ranks(), run.times(run.rows_slice()), after_us, until_us))
 
 
-def _containing(plan: AggregatePlan, ranks: Ints, panes: Ints) -> tuple[Ints, Ints]:
-    """(group, start) of every window that contains one of the panes, each once."""
+def _containing(
+    plan: AggregatePlan, ranks: Ints, panes: Ints, after_us: int | None = None, until_us: int | None = None
+) -> tuple[Ints, Ints]:
+    """(group, start) of every window that contains one of the panes, each once; if asked for, of those that end after
+    `after_us` and not after `until_us`.
+
+    Windows are numbered by start, and a pane's are neighbours; those of the pane before it in the group are known.
+    """
     assert plan.window is not None
     length, slide = plan.window.length_us, plan.window.slide_us
-    last = panes - panes % np.int64(slide)
-    count = -(-length // slide)
-    starts = (last[:, None] - np.arange(count, dtype=np.int64) * np.int64(slide)).ravel()
-    owners, inside = np.repeat(ranks, count), starts + np.int64(length) > np.repeat(panes, count)
-    pairs = np.unique(np.stack([owners[inside], starts[inside]]), axis=1)
-    return pairs[0], pairs[1]
+    order = np.lexsort((panes, ranks))
+    ranks, panes = ranks[order], panes[order]
+    low, high = (panes - np.int64(length)) // np.int64(slide) + 1, panes // np.int64(slide)
+    if after_us is not None:
+        low = np.maximum(low, (after_us - length) // slide + 1)
+    if until_us is not None:
+        high = np.minimum(high, (until_us - length) // slide)
+    low[1:] = np.where(ranks[1:] == ranks[:-1], np.maximum(low[1:], high[:-1] + 1), low[1:])
+    owners, numbers = expand(Ranges(np.arange(len(low)), low, np.maximum(high - low + 1, 0)))
+    return ranks[owners], numbers * np.int64(slide)
 
 
 def _windows(plan: AggregatePlan, run: Run, ranks: Ints, starts: Ints) -> Windows | None:
@@ -76,8 +84,16 @@ def _windows(plan: AggregatePlan, run: Run, ranks: Ints, starts: Ints) -> Window
         else:
             others.append(i)
     if others:
-        numbers, rows = expand(Ranges(np.arange(len(ranks)), found.start, found.count))
-        columns = [take(run.payload.column(i), rows) for i in others]
-        reduced = reduce(numbers, len(ranks), columns, [plan.accumulators[i] for i in others])
-        values |= dict(zip(others, reduced, strict=True))
+        values |= dict(zip(others, _reduced(plan, run, found, others), strict=True))
     return Windows(ranks, starts, [values[i] for i in range(len(plan.accumulators))])
+
+
+def _reduced(plan: AggregatePlan, run: Run, windows: Ranges, accumulators: Sequence[int]) -> list[pa.Array]:
+    """Some accumulators of windows, of all their panes anew; a pane is in many windows, so some are taken at a time."""
+    cuts = cut_points(windows.count, PANES_AT_ONCE)
+    parts = []
+    for part in (windows.slice(low, high) for low, high in pairwise(cuts)):
+        numbers, rows = expand(Ranges(np.arange(len(part.count)), part.start, part.count))
+        columns = [take(run.payload.column(i), rows) for i in accumulators]
+        parts.append(reduce(numbers, len(part.count), columns, [plan.accumulators[i] for i in accumulators]))
+    return [pa.concat_arrays(columns) for columns in zip(*parts, strict=True)]

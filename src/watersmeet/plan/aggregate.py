@@ -12,7 +12,8 @@ in any order, and the store is merged, kept in memory and recovered like that of
 | COUNT(x)          | rows in which x is not NULL                                                                     |
 | SUM(x), AVG(x)    | that count, and the sum: of BIGINT its high and low halves (no sum of halves overflows), of     |
 |                   | DECIMAL with all digits Arrow has                                                               |
-| MIN(x), MAX(x)    | the least or greatest; of floats an integer in their order, NaN being the greatest as in Spark  |
+| MIN(x), MAX(x)    | the least or greatest; of floats an integer in their order, NaN being the greatest as in Spark, |
+|                   | of intervals their microseconds                                                                 |
 | COUNT(DISTINCT x) | the list of distinct values                                                                     |
 | with an interval  | as doubles: the sum, the sum of magnitudes, and a sketch (`engine/sketch.py`); for AVG also     |
 |                   | those of the count                                                                              |
@@ -44,7 +45,7 @@ from watersmeet.query.aggregates import (
 )
 from watersmeet.query.confidence import BOUNDS, bound_column
 from watersmeet.query.logical import JoinQuery
-from watersmeet.query.types import is_decimal, is_floating, spark_name
+from watersmeet.query.types import is_decimal, is_duration, is_floating, spark_name
 
 OutputMode: TypeAlias = Literal["append", "update", "complete"]
 Combine: TypeAlias = Literal["sum", "min", "max", "unite", "add"]
@@ -280,7 +281,7 @@ def _needed(aggregate: Aggregate, argument: Value | None, value: int | None) -> 
             return [count, *_sums(argument.type, value)]
         case "min" | "max":
             ordered = is_floating(argument.type)
-            kind = pa.int64() if ordered else argument.type
+            kind = pa.int64() if ordered or is_duration(argument.type) else argument.type
             return [Accumulator("ordered" if ordered else "value", value, aggregate.function, kind)]
         case "count_distinct":
             return [Accumulator("value", value, "unite", pa.list_(argument.type))]

@@ -55,6 +55,8 @@ def _marks_of_groups(plan: AggregatePlan) -> dict[str, str]:
         "aggregates": "; ".join(aggregate_text(finish.aggregate) for finish in plan.finishes),
         "output mode": plan.mode,
     }
+    if plan.confidence is not None:
+        marks["intervals"] = "; ".join(aggregate_text(plan.finishes[i].aggregate) for i in plan.confidence.aggregates)
     if plan.window is not None:
         marks["window of the result time"] = window_text(plan.window)
     return marks

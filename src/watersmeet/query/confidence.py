@@ -67,12 +67,19 @@ def _bounds(item: SelectItem, plain: Mapping[str, int]) -> list[SelectItem]:
 
 def _with_row_id(stream: Stream) -> Stream:
     """The stream with a hash of the whole row; of maps there is none."""
-    own = [f for f in stream.schema if f.name not in {d.name for d in stream.derived} and not pa.types.is_map(f.type)]
+    own = [f for f in stream.schema if f.name not in {d.name for d in stream.derived} and not _has_map(f.type)]
     taken = {name.lower() for name in stream.schema.names}
     name = next(n for n in (ROW_ID, *(f"{ROW_ID}{i}" for i in range(len(taken) + 1))) if n not in taken)
     derived = Derived(name, f"xxhash64({', '.join(quote(f.name) for f in own)})")
     schema = stream.schema.append(pa.field(name, pa.int64()))
     return replace(stream, schema=schema, derived=(*stream.derived, derived))
+
+
+def _has_map(kind: pa.DataType) -> bool:
+    """Whether there is a map in it, however deep: Spark hashes none."""
+    if pa.types.is_nested(kind) and not pa.types.is_map(kind):
+        return any(_has_map(kind.field(i).type) for i in range(kind.num_fields))
+    return pa.types.is_map(kind)
 
 
 def _totals(names: Sequence[str], expected: Mapping[str, int]) -> tuple[int, ...]:

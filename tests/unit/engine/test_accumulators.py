@@ -1,6 +1,7 @@
 """Accumulators at their edges: whole ranges of integers, NaN and -0.0, decimals, NULL, sets."""
 
 import math
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 
 import numpy as np
@@ -110,6 +111,11 @@ def test_decimals_keep_their_digits():
         (pa.string(), ["é", "z", ""], "", "é"),
         (pa.binary(), [b"\xff", b"a"], b"a", b"\xff"),
         (pa.int8(), [-128, 127], -128, 127),
+        (pa.date32(), [date(2024, 2, 29), date(1969, 1, 1)], date(1969, 1, 1), date(2024, 2, 29)),
+        (pa.timestamp("us"), [datetime(2024, 2, 29), datetime(1, 1, 1)], datetime(1, 1, 1), datetime(2024, 2, 29)),
+        (pa.duration("us"), [timedelta(0), timedelta(days=-3)], timedelta(days=-3), timedelta(0)),
+        (pa.time64("ns"), [time(23, 59), time(0)], time(0), time(23, 59)),
+        (pa.decimal128(38, 18), [Decimal("-1.5"), Decimal("2")], Decimal("-1.5"), Decimal("2")),
     ],
 )
 def test_extremes_of_other_types(kind, values, least, greatest):

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from watersmeet.engine.compaction import (
     BUCKET_US_MAX,
+    BUCKETS_AT_ONCE,
     MERGE_ROWS_MAX,
     UNTIMED_BUCKET,
     Merging,
@@ -84,6 +85,15 @@ def test_bucketing_keeps_what_is_alive_each_in_its_bucket(times, width, watermar
         assert run.payload.column(0).to_pylist() == run.times(run.rows_slice()).tolist()
     kept = sorted(time for _, run in parts for time in run.payload.column(0).to_pylist())
     assert kept == sorted(time for time in times if not expired(time + window, watermark))
+
+
+def test_rows_over_very_many_buckets_go_into_some():
+    """The past of a stream in one batch: a file for each bucket would be too many."""
+    times = [*range(0, 50_000, 10), 1 << 50]
+    parts = by_bucket(timed_run(times), store(80), 10, 100)
+    assert [bucket for bucket, _ in parts] == [*range(5000 - BUCKETS_AT_ONCE + 1, 5000), (1 << 50) // 10]
+    assert sorted(time for _, run in parts for time in run.times(run.rows_slice()).tolist()) == times[3:]
+    assert all(run.time_max // 10 == bucket for bucket, run in parts)
 
 
 def test_results_end_when_they_say_and_not_by_their_latest_time():

@@ -5,6 +5,9 @@ import pyarrow as pa
 import pytest
 
 from watersmeet.errors import OptionError, QueryError
+from watersmeet.plan.default_tree import default_tree
+from watersmeet.plan.fingerprint import fingerprint
+from watersmeet.plan.stages import plan_join
 from watersmeet.query.confidence import with_confidence
 from watersmeet.query.logical import JoinQuery, Stream, build_query
 from watersmeet.runtime.inprocess import InProcessQuery
@@ -46,6 +49,32 @@ def test_every_plain_aggregate_is_followed_by_its_interval():
 def test_where_intervals_mean_nothing_they_are_refused(query, rows, message):
     with pytest.raises(OptionError, match=message):
         with_confidence(query, 0.95, rows)
+
+
+def test_no_map_is_hashed_however_deep():
+    words = pa.map_(pa.int8(), pa.int8())
+    fields = {"k": pa.int8(), "m": words, "l": pa.list_(words), "s": pa.struct({"in": words}), "x": pa.list_(pa.int8())}
+    streams = [Stream(name, pa.schema(fields)) for name in "ab"]
+    query = build_query(streams, where=["a.k = b.k"], within=None, windows={}, select=["count(*) AS n"])
+    found = with_confidence(query, 0.95, {"a": 1, "b": 1})
+    assert [stream.derived[-1].sql for stream in found.streams] == ["xxhash64(`k`, `x`)"] * 2
+
+
+def test_a_checkpoint_knows_which_aggregates_have_intervals():
+    """They have accumulators of their own; the aggregates are the same in both."""
+    marks = []
+    for select in (("count(*) AS n", "sum(a.v) AS s"), ("count(*) AS n", "sum(a.v) + 1 AS s")):
+        query = with_confidence(asked(*select), 0.95, ROWS)
+        marks.append(fingerprint(query, plan_join(query, (default_tree(query),), 8)))
+    assert {name for name in marks[0] if marks[0][name] != marks[1].get(name)} == {"intervals"}
+
+
+def test_long_integers_are_doubles_in_an_interval(tmp_path):
+    query = with_confidence(asked("sum(a.v) AS s", "avg(b.v) AS m", streams="ab"), 0.95, {"a": 4, "b": 4})
+    row = {"id": [1, 2], "k": [1, 1], "v": [2**60 + 1, -(2**62) - 1], "ts": pa.nulls(2, SCHEMA.field("ts").type)}
+    (shown,) = InProcessQuery(query, tmp_path).run({"a": pa.table(row), "b": pa.table(row)}).to_pylist()
+    assert shown["_a0"] == 2 * (2**60 - 2**62)
+    assert shown["_a0_estimate"] == pytest.approx(4 * shown["_a0"])
 
 
 def test_names_must_stay_different():

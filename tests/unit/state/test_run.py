@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from watersmeet.engine.kernels import expand, match_keys, rows_between
-from watersmeet.state.run import Run, build_runs, group_keys, keys_equal, merge_runs, select_rows
+from watersmeet.state.run import Run, build_runs, group_keys, keys_equal, merge_runs, select_keys, select_rows
 
 
 def run_of(rows: list[tuple[int, int, int]], *, collide: bool = False) -> list[Run]:
@@ -45,6 +45,19 @@ def test_a_merge_keeps_every_row_and_each_key_once(parts, collide):
     merged = merge_runs([run for rows in parts for run in run_of(rows, collide=collide)])
     assert rows_in(merged) == sorted(row for rows in parts for row in rows)
     assert sum(len(run.hashes) for run in merged) == len({key for rows in parts for key, _, _ in rows})
+
+
+@given(ROWS, st.sets(st.integers(0, 5)), st.booleans())
+@settings(deadline=None)
+def test_selected_keys_have_all_their_rows(rows, wanted, collide):
+    (run,) = run_of(rows, collide=collide)
+    if not collide:
+        run = run.between_hashes(2 << 32, 1 << 64)
+    keys = run.keys.column(0).to_pylist()
+    kept = select_keys(run, np.array([i for i, key in enumerate(keys) if key in wanted], dtype=np.int64))
+    assert rows_in([kept]) == sorted(row for row in rows if row[0] in wanted and (collide or row[0] >= 2))
+    assert (np.diff(kept.codes) >= 0).all()
+    assert kept.hashes.tolist() == [h for key, h in zip(keys, run.hashes.tolist(), strict=True) if key in wanted]
 
 
 @given(ROWS, st.randoms())

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
 
-from watersmeet.engine.accumulators import JoinedRows, accumulate
+from watersmeet.engine.accumulators import JoinedRows, accumulate, rows_at_once
 from watersmeet.plan.aggregate import PANE, AggregatePlan
 from watersmeet.plan.frame import HASH, REPORT
 from watersmeet.plan.stages import RESULT_TIME_US, JoinPlan
@@ -54,8 +54,8 @@ def to_groups(query: JoinQuery, plan: JoinPlan, sent: DataFrame) -> DataFrame:
     for predicate in query.spark_residuals:
         sent = sent.filter(f"{REPORT} IS NOT NULL OR ({predicate.sql})")
     if not aggregate.by_engine:
-        keys = [f"{_normalised(key)} AS {key_column(i)}" for i, key in enumerate(aggregate.keys)]
-        arguments = [f"{value.sql} AS {_argument(i)}" for i, value in enumerate(aggregate.arguments)]
+        keys = [f"{_of_rows(_normalised(key))} AS {key_column(i)}" for i, key in enumerate(aggregate.keys)]
+        arguments = [f"{_of_rows(value.sql)} AS {_argument(i)}" for i, value in enumerate(aggregate.arguments)]
         arguments += [f"{quote(internal_name(column))} AS {_row_id(i)}" for i, column in enumerate(_row_ids(aggregate))]
         pane = [] if aggregate.window is None else [f"{RESULT_TIME_US} AS {PANE}"]
         sent = sent.selectExpr(*pane, *keys, *arguments, REPORT)
@@ -79,7 +79,11 @@ def received(
         if not frame.num_rows:
             continue
         rows = pa.Table.from_batches([frame]).select(expected.names).cast(expected).combine_chunks().to_batches()[0]
-        yield rows if plan.by_engine else _accumulated(plan, rows)
+        if plan.by_engine:
+            yield rows
+            continue
+        size = rows_at_once(plan)
+        yield from (_accumulated(plan, rows.slice(start, size)) for start in range(0, rows.num_rows, size))
 
 
 def _accumulated(plan: AggregatePlan, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -105,6 +109,11 @@ def _row_id(number: int) -> str:
 
 def _argument(number: int) -> str:
     return f"_v{number}"
+
+
+def _of_rows(sql: str) -> str:
+    """A value of rows only: of a report, whose columns are NULL, the user's text might be an error."""
+    return f"CASE WHEN {REPORT} IS NULL THEN ({sql}) END"
 
 
 def _normalised(key: Value) -> str:

@@ -61,6 +61,8 @@ PACKED = pa.schema([pa.field("report", pa.string()), pa.field("results", pa.bina
 PACKED_DDL = "report string, results binary"
 ARROW_BATCH_ROWS = 1 << 16
 UNLIMITED = (1 << 31) - 1
+PACKED_BYTES_MAX = 16 << 20
+"""About so many bytes of groups are one value of a Spark row, which cannot have 2 GiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,15 +234,17 @@ def _group_work(plan: JoinPlan, tasks: Sequence[SlotTask], folders: Folders):  #
         assert plan.aggregate is not None
         task = _this_task(tasks, folders)
         reports: list[str | None] = []
-        rows = received(plan.aggregate, frames, reports) if task.closing_us is None else ()
-        running = aggregate_step(plan, task, rows, folders.tiers(plan))
+        accumulated = received(plan.aggregate, frames, reports) if task.closing_us is None else ()
+        running = aggregate_step(plan, task, accumulated, folders.tiers(plan))
         while True:
             try:
-                packed = _packed(next(running).rows)
+                rows = next(running).rows
             except StopIteration as done:
                 reports.append(report_to_json(done.value))
                 break
-            yield pa.RecordBatch.from_arrays([pa.nulls(1, pa.string()), pa.array([packed], pa.binary())], schema=PACKED)
+            for packed in map(_packed, in_parts(rows, PACKED_BYTES_MAX)):
+                columns = [pa.nulls(1, pa.string()), pa.array([packed], pa.binary())]
+                yield pa.RecordBatch.from_arrays(columns, schema=PACKED)
         columns = [pa.array(reports, pa.string()), pa.nulls(len(reports), pa.binary())]
         yield pa.RecordBatch.from_arrays(columns, schema=PACKED)
 
@@ -333,6 +337,12 @@ class _Told:
         return pa.RecordBatch.from_arrays(
             [values[f.name] if f.name in values else pa.nulls(len(reports), f.type) for f in schema], schema=schema
         )
+
+
+def in_parts(rows: pa.RecordBatch, bytes_max: int) -> Iterator[pa.RecordBatch]:
+    """Rows in parts of about so many bytes."""
+    size = max(1, rows.num_rows * bytes_max // max(1, rows.nbytes))
+    return (rows.slice(start, size) for start in range(0, rows.num_rows, size))
 
 
 def _packed(results: pa.RecordBatch) -> bytes:
