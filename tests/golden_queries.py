@@ -48,6 +48,9 @@ STREAMS = {
     "Bank3": Stream("Bank3", OFFER, "ts", delay_us=5_000_000),
     "orders": Stream("orders", pa.schema([("id", pa.int64()), ("qty", pa.int32()), ("day", pa.date32())])),
     "rates": Stream("rates", pa.schema([("currency", pa.string()), ("rate", pa.float32()), ("at", UTC)])),
+    "words": Stream(
+        "words", pa.schema([(w, pa.int32()) for w in ("on", "inner", "where", "using")] + [("ts", UTC)]), "ts"
+    ),
     "clocks": Stream("clocks", pa.schema([("lot", pa.int32()), ("ts", pa.timestamp("us"))]), "ts"),
 }
 
@@ -85,6 +88,8 @@ def fake_spark(sql: str, columns: list[pa.Field]) -> pa.DataType:
     types = {column.name: column.type for column in columns}
     if sql.strip("`") in types:
         return types[sql.strip("`")]
+    if re.search(r" LIKE '", sql):
+        return pa.bool_()
     if re.match(r"(upper|lower|concat|CASE)\b", sql) or sql.endswith(".city"):
         return pa.string()
     if re.search(r"[<>=]| LIKE | IS | AND ", sql):

@@ -248,6 +248,8 @@ def test_values_are_typed_by_spark(spark, frames):
     [
         ("sum(no_such(a.v)) AS x", "(line 1, column 12)"),
         ("count(*) + array(1) AS x", "(line 1, column 8)"),
+        ("a.k, no_such(a.v) AS x", "(line 1, column 13)"),
+        ("a.k + array(1) AS x", "(line 1, column 8)"),
     ],
 )
 def test_what_spark_refuses_is_refused_at_its_place(spark, frames, select, message):
@@ -255,6 +257,18 @@ def test_what_spark_refuses_is_refused_at_its_place(spark, frames, select, messa
     with pytest.raises(QueryError, match=r"\[INVALID_EXPRESSION\] Spark refuses") as caught:
         StreamJoin(spark).sql(text, a=frames["a"], b=frames["b"])._query()
     assert message in str(caught.value)
+
+
+def test_filters_are_checked_by_spark_before_anything_runs(spark, frames):
+    text = "SELECT a.k FROM a JOIN b ON a.k = b.k\nWHERE a.v > 3 AND "
+    for condition, message in {
+        "no_such(a.v) = 1": "[INVALID_EXPRESSION] Spark refuses 'no_such(`v`) = 1'",
+        "a.v": "[TYPE_MISMATCH] 'a.v' is BIGINT, not a condition",
+    }.items():
+        with pytest.raises(QueryError) as caught:
+            StreamJoin(spark).sql(text + condition, a=frames["a"], b=frames["b"]).build()
+        assert str(caught.value).startswith(message)
+        assert "(line 2, column 19)" in str(caught.value)
 
 
 # --- aggregates ------------------------------------------------------------------------------------------------------

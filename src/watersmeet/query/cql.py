@@ -121,6 +121,7 @@ def _taken_apart(whole: Fragment, tree: Any, tokens: Sequence[Any], windows: Win
             place = Fragment(column.name, whole.text, column.meta["start"])
             using.append(Using(place, len(tables) - 1))
     _check_streams(clauses[TokenType.FROM])
+    _check_using(clauses[TokenType.FROM])
     streams = tuple(_from_item(table, windows) for table in tables)
     select = tuple(_listed(whole, clauses[TokenType.SELECT]))
     if len(select) != len(tree.expressions):
@@ -151,6 +152,19 @@ def _check_streams(clause: Sequence[Any]) -> None:
         wrong = [token for i, token in enumerate(words) if i > 1 or not _is_name(token)]
         if wrong:
             raise syntax_error(QUERY, f"unexpected '{wrong[0].text}'", wrong[0].start)
+
+
+def _check_using(clause: Sequence[Any]) -> None:
+    """USING takes names of columns, at least one: the parser reads over the stream in `a.k`, and over an empty list."""
+    for index, token in enumerate(clause):
+        if not _is_mark(clause, index, (TokenType.USING,)):
+            continue
+        end = next((i for i in range(index, len(clause)) if clause[i].token_type in _CLOSING), len(clause))
+        names = clause[index + 2 : end]
+        if not names:
+            raise syntax_error(QUERY, f"no names in parentheses follow '{token.text}'", token.start)
+        for dot in (name for name in names if name.token_type == TokenType.DOT):
+            raise syntax_error(QUERY, "USING takes names of columns without their stream", dot.start)
 
 
 def _is_mark(tokens: Sequence[Any], index: int, marks: Sequence[Any]) -> bool:
@@ -208,7 +222,7 @@ def _on_conditions(whole: Fragment, clause: Sequence[Any]) -> Iterator[Fragment]
     """The conditions after ON, each up to the next join."""
     ends = (TokenType.ON, TokenType.USING, TokenType.JOIN, TokenType.INNER, TokenType.COMMA)
     marks = [
-        (i, token.token_type) for i, token, depth in _with_depth(clause) if depth == 0 and token.token_type in ends
+        (i, token.token_type) for i, token, depth in _with_depth(clause) if depth == 0 and _is_mark(clause, i, ends)
     ]
     for (index, kind), (end, _) in pairwise([*marks, (len(clause), None)]):
         if kind == TokenType.ON:

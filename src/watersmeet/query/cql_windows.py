@@ -18,6 +18,7 @@ from watersmeet.units import parse_duration_us
 UNBOUNDED = None
 _HINT = "write [RANGE 10 MINUTES] or [UNBOUNDED]"
 _STREAM_EXPECTED = (TokenType.FROM, TokenType.COMMA, TokenType.JOIN)
+_AFTER_FROM = (TokenType.WHERE, TokenType.GROUP_BY, TokenType.HAVING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +73,13 @@ def _after_from(tokens: Sequence[Any]) -> Iterator[tuple[int, int | None]]:
         kind = token.token_type
         depth -= kind in (TokenType.R_PAREN, TokenType.R_BRACKET)
         if depth == 0:
-            if kind == TokenType.FROM and starts_clause(tokens, index):
-                seen_from = in_from = True
-            in_from = in_from and kind not in (TokenType.WHERE, TokenType.GROUP_BY, TokenType.HAVING)
-            if not in_from or kind in (TokenType.ON, TokenType.USING):
-                stream = None
-            elif kind in _STREAM_EXPECTED and starts_clause(tokens, index) and index + 1 < len(tokens):
-                stream = tokens[index + 1].start
+            if starts_clause(tokens, index):
+                seen_from = seen_from or kind == TokenType.FROM
+                in_from = (in_from or kind == TokenType.FROM) and kind not in _AFTER_FROM
+                if not in_from or kind in (TokenType.ON, TokenType.USING):
+                    stream = None
+                elif kind in _STREAM_EXPECTED and index + 1 < len(tokens):
+                    stream = tokens[index + 1].start
             if seen_from:
                 yield index, stream
         depth += kind in (TokenType.L_PAREN, TokenType.L_BRACKET)

@@ -32,6 +32,13 @@ from watersmeet.query.types import collation_of, is_atomic
 _OPENING = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE)
 _CLOSING = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END)
 
+# Of the parser's nodes, some that fail for no value of their operands; whatever else there is may.
+_NEVER_FAIL = (
+    *(exp.Column, exp.Identifier, exp.Dot, exp.Paren, exp.Literal, exp.Null, exp.Boolean),
+    *(exp.And, exp.Or, exp.Not, exp.Is, exp.Like, exp.ILike),
+    *(exp.Lower, exp.Upper, exp.Trim, exp.Length, exp.Concat, exp.DPipe, exp.Substring),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class _Known:
@@ -116,6 +123,16 @@ def _may_be_collated(operand: SqlText, type_: pa.DataType, streams: Sequence[Str
     words = [token.text.lower() for token in sqlglot.tokenize(operand.text, dialect="spark")]
     columns = (reference.column for *_, reference in operand.columns)
     return "collate" in words or any(collation_of(field_of_column(streams, c)) is not None for c in columns)
+
+
+def may_fail_unguarded(node: Any) -> bool:
+    """Whether an operand stands behind an AND or OR that may keep it from being computed, as in
+    `a.n = 0 OR sqrt(1 / a.n) > b.x`, and could fail if it were computed for every row."""
+    inner, is_guarded = node, False
+    while inner.parent is not None and not is_guarded:
+        is_guarded = isinstance(inner.parent, exp.And | exp.Or) and inner.arg_key == "expression"
+        inner = inner.parent
+    return is_guarded and not all(isinstance(part, _NEVER_FAIL) for part in node.walk())
 
 
 def operand_text(sql: SqlText, node: Any) -> SqlText | None:

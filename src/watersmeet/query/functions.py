@@ -91,8 +91,12 @@ def calls_aggregate(text: str) -> bool:
 def _check_function(tokens: Sequence[Any], index: int, aggregates: bool) -> None:
     token, name = tokens[index], tokens[index].text.lower()
     called = _is(tokens, index + 1, TokenType.L_PAREN)
-    if token.token_type in (TokenType.STRING, TokenType.IDENTIFIER) or _is(tokens, index - 1, TokenType.DOT):
+    is_qualified = _is(tokens, index - 1, TokenType.DOT)
+    is_name = not called and (is_qualified or token.token_type == TokenType.IDENTIFIER)
+    if is_name or token.token_type == TokenType.STRING:
         return
+    if called and is_qualified and name in SUPPORTED_AGGREGATES:
+        raise _refused("qualified aggregate function", name, f"write {name}(...) without what is before the dot")
     if called and name in ("any", "some") and _is(tokens, index - 1, TokenType.LIKE, TokenType.ILIKE):
         return
     if token.token_type == TokenType.OVER or (called and name in WINDOW_FUNCTIONS):

@@ -132,7 +132,7 @@ def build_query(
             analyse=analyse,
         )
     else:
-        items = select_items(streams, output)
+        items = select_items(streams, output, analyse)
     _refuse_collations(placement.streams, [column for residual in keys.residuals for column in columns_of(residual)])
     selected = [column for item in items for column in item.refs]
     check_internal_names([*selected, *(column for predicate in left_to_spark for column in predicate.refs)])

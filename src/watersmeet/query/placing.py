@@ -14,7 +14,7 @@ Where there is nobody to ask for types (`analyse` is None), only filters, plain 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -25,12 +25,12 @@ from sqlglot import exp
 from watersmeet.errors import QueryError
 from watersmeet.query.analysis import Analyse
 from watersmeet.query.coercion import check_predicate, comparison_type
-from watersmeet.query.derived import DerivedColumns, operand_text
+from watersmeet.query.derived import DerivedColumns, may_fail_unguarded, operand_text
 from watersmeet.query.expressions import Column, Compare, Expression
 from watersmeet.query.names import field_of_column, type_of_column
 from watersmeet.query.registered import RegisteredFunction, own_calls
 from watersmeet.query.relations import Equality, SparkPredicate, Stream, internal_name
-from watersmeet.query.residual import to_expression
+from watersmeet.query.residual import groups_otherwise, to_expression
 from watersmeet.query.sqltext import Placed, SqlText, place_plainly, plain_equality
 from watersmeet.query.types import common_key_type, is_atomic, spark_name
 
@@ -82,6 +82,8 @@ class Placement:
         """The places of one conjunct; QueryError if there is none."""
         if own_calls(sql.tree):
             return [self._residual(sql)]
+        if self._derived is not None and len(sql.streams) == 1:
+            self._check_condition(sql, lambda column: column.name)
         if self._derived is None or len(sql.streams) == 1 or plain_equality(sql) is not None:
             return place_plainly(sql, self._given)
         mark = self._derived.mark
@@ -99,7 +101,7 @@ class Placement:
 
     def _sides(self, sql: SqlText, derived: DerivedColumns) -> tuple[_Side, _Side] | None:
         """The sides of `one stream's = another stream's` as columns."""
-        if not isinstance(sql.tree, exp.EQ):
+        if not isinstance(sql.tree, exp.EQ) or groups_otherwise(sql.tree):
             return None
         if [len(_streams_of(sql, side)) for side in (sql.tree.left, sql.tree.right)] != [1, 1]:
             return None
@@ -138,6 +140,8 @@ class Placement:
         def derive(node: Any) -> Column | None:
             if self._derived is None or len(_streams_of(sql, node)) != 1 or own_calls(node) or self._holds(sql, node):
                 return None
+            if may_fail_unguarded(node) and not has_calls:
+                return None
             operand = operand_text(sql, node)
             return None if operand is None else self._derived.column(operand, of_any_type=has_calls)
 
@@ -158,19 +162,26 @@ class Placement:
         return True
 
     def _spark_predicate(self, sql: SqlText) -> SparkPredicate:
+        self._check_condition(sql, internal_name)
+        return SparkPredicate(sql.with_names(internal_name), _columns(sql))
+
+    def _check_condition(self, sql: SqlText, name: Callable[[Column], str]) -> None:
+        """Let Spark look at a condition that it is to evaluate, over columns so named; QueryError if it is none."""
         assert self._analyse is not None
-        by_position = sorted(sql.columns, key=lambda entry: entry[1])
-        refs = tuple(dict.fromkeys(reference.column for *_, reference in by_position))
-        text = sql.with_names(internal_name)
-        fields = {internal_name(ref): field_of_column(self._given, ref).type for ref in refs}
-        type_ = self._analyse(text, [pa.field(name, kind) for name, kind in fields.items()])
+        types = {name(ref): field_of_column(self._given, ref).type for ref in _columns(sql)}
+        type_ = self._analyse(sql.with_names(name), [pa.field(*item) for item in types.items()])
         if type_ not in (pa.bool_(), pa.null()):
             raise QueryError(
                 f"'{sql.text}' is {spark_name(type_)}, not a condition",
                 hint="compare it with something",
                 error_class="TYPE_MISMATCH",
             )
-        return SparkPredicate(text, refs)
+
+
+def _columns(sql: SqlText) -> tuple[Column, ...]:
+    """The columns of a text in the order in which they stand, each once."""
+    by_position = sorted(sql.columns, key=lambda entry: entry[1])
+    return tuple(dict.fromkeys(reference.column for *_, reference in by_position))
 
 
 def _streams_of(sql: SqlText, node: Any) -> set[str]:

@@ -107,6 +107,8 @@ def to_expression(
             case exp.Neg():
                 literal = to_literal(node.this, negative=True)
                 return Negate(convert(node.this)) if literal is None else literal
+        if groups_otherwise(node):
+            raise refused(node)
         if type(node) in _COMPARISONS:
             return Compare(_COMPARISONS[type(node)], convert(node.left), convert(node.right))
         if type(node) in _ARITHMETIC:
@@ -117,6 +119,16 @@ def to_expression(
         return literal
 
     return convert(tree)
+
+
+def groups_otherwise(node: Any) -> bool:
+    """Whether Spark puts the parentheses of a comparison elsewhere than the parser: to Spark `f = x < y` is
+    `(f = x) < y`; BETWEEN, IN and LIKE test all that is before them; and `x BETWEEN y AND z = f` ends in `z = f`."""
+    if type(node) not in _COMPARISONS:
+        return False
+    tests = (exp.Predicate, exp.Not, exp.RegexpLike, exp.Escape)
+    reads_left = (*_COMPARISONS, exp.NullSafeNEQ, exp.Is)
+    return isinstance(node.right, tests) or (isinstance(node.left, tests) and not isinstance(node.left, reads_left))
 
 
 def refused(node: Any) -> QueryError:

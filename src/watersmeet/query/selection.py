@@ -15,22 +15,40 @@ from sqlglot import exp
 from sqlglot.tokens import TokenType
 
 from watersmeet.errors import QueryError
+from watersmeet.query.analysis import Analyse
 from watersmeet.query.expressions import Column
 from watersmeet.query.fragments import Fragment, at
-from watersmeet.query.names import find_stream
+from watersmeet.query.names import field_of_column, find_stream
 from watersmeet.query.relations import SelectItem, Stream, internal_name
 from watersmeet.query.sqltext import SqlText, on_one_line, parse, read
 
 
-def select_items(streams: Sequence[Stream], texts: Sequence[Fragment]) -> tuple[SelectItem, ...]:
+def select_items(
+    streams: Sequence[Stream], texts: Sequence[Fragment], analyse: Analyse | None = None
+) -> tuple[SelectItem, ...]:
     """The result columns, in order; nothing selected means everything, in the order of `streams`."""
     items: list[SelectItem] = []
     for fragment in [text.stripped() for text in texts] or [Fragment.of("*")]:
         with fragment.drawn():
-            items += _items(streams, fragment.text)
+            found = list(_items(streams, fragment.text))
+            items += found
             check_unique(items)
             check_internal_names(column for item in items for column in item.refs)
+            for item in found:
+                _check_expression(item, streams, analyse)
     return tuple(items)
+
+
+def _check_expression(item: SelectItem, streams: Sequence[Stream], analyse: Analyse | None) -> None:
+    """Let Spark look at an expression; what it is, the sink may judge."""
+    if item.sql is None or analyse is None:
+        return
+    fields = [field_of_column(streams, ref).with_name(internal_name(ref)) for ref in item.refs]
+    try:
+        analyse(item.sql, fields)
+    except QueryError as error:
+        if error.error_class != "UNSUPPORTED_TYPE":
+            raise
 
 
 def _items(streams: Sequence[Stream], text: str) -> Iterator[SelectItem]:

@@ -164,7 +164,7 @@ def parser_errors(text: str, what: str) -> Iterator[None]:
     except ParseError as error:
         raise _from_parser(text, what, error) from None
     except SqlglotError:
-        raise syntax_error(what, "a quote is not closed", _open_quote(text)) from None
+        raise syntax_error(what, *_left_open(text)) from None
 
 
 def syntax_error(what: str, reason: str, position: int) -> QueryError:
@@ -296,6 +296,11 @@ def _from_parser(text: str, what: str, error: ParseError) -> QueryError:
     return syntax_error(what, f"unexpected '{word}'", position)
 
 
-def _open_quote(text: str) -> int:
+def _left_open(text: str) -> tuple[str, int]:
+    """What the tokenizer has not found the end of: a quote, or else a comment."""
     blanked = _QUOTED.sub(lambda quoted: " " * len(quoted[0]), text)
-    return next((index for index, char in enumerate(blanked) if char in "'\"`"), len(text))
+    quotes = [index for index, char in enumerate(blanked) if char in "'\"`"]
+    comment = blanked.rfind("/*")
+    if blanked.count("/*") > blanked.count("*/") and not any(quote < comment for quote in quotes):
+        return "a comment is not closed", comment
+    return "a quote is not closed", quotes[0] if quotes else len(text)

@@ -61,6 +61,7 @@ _WORDS = {
     "time travel": ("TIMESTAMP", "VERSION", "FOR"),
     "PIVOT or UNPIVOT": ("PIVOT", "UNPIVOT"),
     "GROUP BY ALL": ("ALL",),
+    "LIMIT": ("LIMIT", "FETCH"),
     "WITH TOTALS": ("TOTALS",),
 }
 # Words before JOIN, and what to do if that is something else than for most.
@@ -93,7 +94,7 @@ def check_statement(tokens: Sequence[Any]) -> None:
             following = tokens[index + 1].token_type
             if following in (TokenType.SELECT, TokenType.ALL, TokenType.DISTINCT, TokenType.L_PAREN) and from_seen:
                 raise _refused(token.text.upper(), "start a query of its own for each part", token.start)
-        if kind == TokenType.SELECT and index:
+        if kind == TokenType.SELECT and index and tokens[index - 1].token_type != TokenType.DOT:
             raise _refused("a subquery", _SUBQUERY_HINT, token.start)
         if kind.name == "PIPE_GT":
             raise _refused("the pipe |>", "write the query as SELECT ... FROM ... WHERE ...", token.start)
@@ -184,7 +185,8 @@ def _check_table(table: Any, tokens: Sequence[Any]) -> None:
                 "VALUES", "give the rows as a stream, or write a condition with IN", _place(tokens, "VALUES")
             )
         case exp.Lateral() | exp.Unnest():
-            raise _refused("LATERAL", "explode the stream's DataFrame before the join", _place(tokens, "LATERAL"))
+            place = _place(tokens, "LATERAL", "UNNEST", "APPLY")
+            raise _refused("LATERAL", "explode the stream's DataFrame before the join", place)
         case _:
             raise _refused("a join in parentheses", "write the streams one after the other", start)
 

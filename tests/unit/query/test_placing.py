@@ -53,7 +53,7 @@ class Analysis:
         self.asked.append((sql, [column.name for column in columns]))
         if sql == "datediff(`a_d`, `b_d`)":
             return pa.int32()
-        if "a_" in sql:  # over joined rows
+        if "a_" in sql or sql.endswith("'"):  # over joined rows, or a filter
             return pa.bool_()
         if sql.startswith("make_interval"):
             raise QueryError("Arrow cannot carry that", error_class="UNSUPPORTED_TYPE")
@@ -133,10 +133,58 @@ def test_a_second_column_of_a_class_may_be_derived():
 
 
 def test_operands_over_one_stream_that_the_engine_cannot_hold_are_derived_whole():
-    query = build("length(a.name) + a.n < b.n * 2 OR CASE WHEN b.n > 1 THEN b.flag END")
+    query = build("length(a.name) + a.n < b.n * 2 OR lower(b.name) < a.name")
     assert derived(query, "a") == [("_d0", "length(`name`) + `n`")]
-    assert derived(query, "b") == [("_d1", "CASE WHEN `n` > 1 THEN `flag` END")]
-    assert [to_text(e) for e in query.residuals] == ["((`a`.`_d0` < (`b`.`n` * 2:int32)) OR `b`.`_d1`)"]
+    assert derived(query, "b") == [("_d1", "lower(`name`)")]
+    assert [to_text(e) for e in query.residuals] == ["((`a`.`_d0` < (`b`.`n` * 2:int32)) OR (`b`.`_d1` < `a`.`name`))"]
+
+
+def test_what_may_fail_is_not_derived_out_of_the_reach_of_its_guard():
+    """Spark computes the right side of AND and OR only where the left one leaves the answer open."""
+    for condition in ("a.n = 0 OR length(10 / a.n) > b.n", "NOT (a.n <> 0 AND (b.flag OR length(10 / a.n) > b.n))"):
+        query = build(condition)
+        assert derived(query, "a") == []
+        assert len(query.spark_residuals) == 1
+    query = build("length(10 / a.n) > b.n OR a.n = 0")
+    assert derived(query, "a") == [("_d0", "length(10 / `n`)")]
+    query = build(
+        "near(a.id, b.id) OR near(length(10 / a.n), b.n)", functions=FUNCTIONS
+    )  # by the engine, or not at all
+    assert derived(query, "a") == [("_d0", "length(10 / `n`)")]
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "a.flag = b.flag < a.flag",
+        "a.flag = b.n < 3",
+        "a.flag <> b.flag IN (true)",
+        "a.flag = b.n BETWEEN 1 AND 2",
+        "a.flag = b.n NOT BETWEEN 1 AND 2",
+        "a.flag = b.name LIKE 'x%'",
+        "a.n BETWEEN 1 AND b.n = a.flag",
+        "a.flag OR a.flag = b.flag < a.flag",
+    ],
+)
+def test_what_spark_groups_otherwise_is_left_to_spark(condition):
+    """To Spark `f = x < y` is `(f = x) < y`, and BETWEEN, IN and LIKE test all that stands before them."""
+    query = build(condition)
+    assert (len(query.classes), query.residuals, query.filters) == (1, (), ())
+    assert len(query.spark_residuals) == 1
+    assert derived(query, "a") == derived(query, "b") == []
+
+
+def test_a_filter_must_be_a_condition_to_spark():
+    assert error("lower(a.name)").startswith("[TYPE_MISMATCH] 'lower(a.name)' is STRING, not a condition")
+    assert error("no_such(a.name) = 1") == "[INVALID_EXPRESSION] Spark refuses 'no_such(`name`) = 1'."
+    analyse = Analysis()
+    build("a.info.city = 'x' AND b.name = 'y'", analyse=analyse)
+    assert analyse.asked == [("`info`.city = 'x'", ["info"]), ("`name` = 'y'", ["name"])]
+
+
+def test_a_selected_expression_must_be_one_to_spark():
+    assert error(select=["a.n", "no_such(b.n) AS x"]) == "[INVALID_EXPRESSION] Spark refuses 'no_such(`b_n`)'."
+    build(select=["make_interval(b.n) AS x"])  # nobody but the sink needs its type
 
 
 def test_what_the_engine_holds_is_not_derived():

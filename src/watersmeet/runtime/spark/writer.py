@@ -211,7 +211,7 @@ class JoinStreamWriter:
         if self._function is not None and self._format == "foreachbatch":
             return FunctionSink(self._function)
         if self._format == "console":
-            return ConsoleSink(int(self._get("numRows") or 20), (self._get("truncate") or "true") == "true")
+            return ConsoleSink(int(self._get("numRows") or 20), (self._get("truncate") or "true").lower() == "true")
         if self._format == "memory":
             if not self._query_name:
                 raise SinkError("the memory sink needs a queryName: it becomes the name of the view")
