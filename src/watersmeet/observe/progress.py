@@ -15,7 +15,8 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class EpochProgress:
-    """What one epoch did; counts of all slots together and per slot, totals over the life of the checkpoint."""
+    """What one epoch did; counts of all slots together and, stage by stage, per slot; totals over the life of the
+    checkpoint."""
 
     epoch: int
     batch: int
@@ -91,9 +92,13 @@ def state_operator(epoch: EpochProgress) -> dict[str, Any]:
                 for key, n in epoch.counts.items()
                 if key.startswith("state_rows.")
             },
-            **{f"memoryBytes.slot{i}": c.get("memory_bytes", 0) for i, c in enumerate(epoch.slot_counts)},
+            **{f"memoryBytes.slot{slot}": _memory(epoch, slot) for slot in range(epoch.slots)},
         },
     }
+
+
+def _memory(epoch: EpochProgress, slot: int) -> int:
+    return sum(counts.get("memory_bytes", 0) for counts in epoch.slot_counts[slot :: epoch.slots])
 
 
 def iso_time(micros: int) -> str:
