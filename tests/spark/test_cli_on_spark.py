@@ -142,6 +142,22 @@ def test_another_query_is_not_for_the_same_output(spark, capsys):
     assert "window of bank1: checkpoint has '1 minute', query has '2 minutes'" in capsys.readouterr().err
 
 
+def test_a_query_that_was_refused_leaves_the_output_to_a_better_one(spark, capsys):
+    grouped = PAIRS.replace("bank1.lot AS lot, bank1.price AS p, bank2.price AS q", "count(*) AS n")
+    to_files = (*BANKS[:4], "--sink", "parquet:out")
+    assert main(["run", "-e", grouped, *to_files]) == 1
+    assert "group by window(result_time, '10 minutes') as well" in capsys.readouterr().err
+    assert main(["run", "-e", f"{grouped} GROUP BY window(result_time, '10 minutes')", *to_files]) == 0
+
+
+def test_a_master_that_is_none(here):
+    command = [sys.executable, "-m", "watersmeet.cli", "run", "-e", PAIRS, *BANKS[:4], "--master", "locall"]
+    run = subprocess.run(command, cwd=here, capture_output=True, text=True, check=False)
+    assert run.returncode == 1
+    assert "watersmeet: [INVALID_OPTION] Spark does not start with master 'locall'" in run.stderr
+    assert "Traceback" not in run.stderr
+
+
 def test_ctrl_c_stops_and_tells_how_to_go_on(here):
     """In a process of its own, as a user would run it, on streams that have no end."""
     text = "SELECT a.value AS v FROM a JOIN b ON a.value = b.value WITHIN 1 MINUTE"

@@ -227,6 +227,7 @@ TWO = ("--stream", "bank1=bank1", "--stream", "bank2=bank2")
         (("explain", "-e", QUERY, *TWO, "--rate", "fast"), 2, "'fast' is no arrival rate"),
         (("sample-data", ".", "--rows", "1"), 1, "--rows must be at least"),
         (("sample-data", "."), 1, "bank1 exists already"),
+        (("sample-data", "/proc/none"), 1, "watersmeet: /proc/none: No such file or directory"),
     ],
 )
 def test_mistakes_are_told_without_spark(folders, capsys, arguments, code, message):

@@ -58,6 +58,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # whoever read the output has seen enough
         sys.stdout = None
         return 0
+    except OSError as error:
+        print(f"watersmeet: {error.filename or 'this machine'}: {error.strerror or error}", file=sys.stderr)
+        return 1
 
 
 def _demo(chosen: argparse.Namespace, given: list[str]) -> int:

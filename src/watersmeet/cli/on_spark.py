@@ -15,6 +15,7 @@ from typing import Any
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 import pyspark
+from py4j.protocol import Py4JError
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -47,7 +48,13 @@ def session(master: str, conf: Mapping[str, str], packages: str | None, say: Say
     settings = {**QUIET, **({"spark.jars.packages": packages} if packages else {}), **conf}
     for name, value in settings.items():
         builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    try:
+        spark = builder.getOrCreate()
+    except Py4JError as error:
+        said = re.findall(r"^(?:: |Caused by: )[\w.$]+: (.*)$", str(error), re.MULTILINE) or [type(error).__name__]
+        raise OptionError(
+            f"Spark does not start with master '{master}': {said[-1]}", hint="look at --master, --conf and --packages"
+        ) from None
     spark.sparkContext.setLogLevel(settings["spark.log.level"])
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.default_int_handler)  # PySpark's own cancels jobs before we can stop well

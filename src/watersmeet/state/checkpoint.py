@@ -89,10 +89,9 @@ class Checkpoint:
         return hashlib.sha256(str(self.location.resolve()).encode()).hexdigest()[:16]
 
     def require_same_join(self, marks: Mapping[str, str]) -> None:
-        """Remember what the checkpoint is for, or refuse a join that differs, naming every difference."""
+        """Refuse a join that differs from the one that the checkpoint is for, naming every difference."""
         path = self.folder / "query.json"
         if not path.exists():
-            create(path, json.dumps({"format": FORMAT_VERSION, "fingerprint": dict(marks)}, indent=1).encode())
             return
         found = json.loads(path.read_bytes())
         if found["format"] != FORMAT_VERSION:
@@ -112,6 +111,12 @@ class Checkpoint:
                 hint="slots, budgets and delays may change, the join may not: use a new checkpointLocation",
                 error_class="DIFFERENT_JOIN",
             )
+
+    def remember_join(self, marks: Mapping[str, str]) -> None:
+        """From now on the checkpoint is for this join: to be called when nothing is left that may refuse it."""
+        path = self.folder / "query.json"
+        if not path.exists():
+            create(path, json.dumps({"format": FORMAT_VERSION, "fingerprint": dict(marks)}, indent=1).encode())
 
     def latest(self) -> Manifest | None:
         """The last committed manifest."""

@@ -144,7 +144,8 @@ class JoinStreamWriter:
         name = self._query_name or "(unnamed)"
         checkpoint.acquire(f"query '{name}', process {os.getpid()} on {socket.gethostname()}, run {run[:8]}")
         try:
-            checkpoint.require_same_join(fingerprint(query, plan))
+            marks = fingerprint(query, plan)
+            checkpoint.require_same_join(marks)
             schema = result_schema(query, plan, spark)
             sink = make_sink(schema)
             sink.require_mode(self._mode)
@@ -166,6 +167,7 @@ class JoinStreamWriter:
                 parts=parts,
                 on_progress=handle.note,
             )
+            checkpoint.remember_join(marks)
             if isinstance(sink, FileSink):
                 sink.open_log(spark)  # the first write to the sink, when all is checked
         except BaseException:
