@@ -22,7 +22,7 @@ demo: $(STAMP)  ## join live streams on this machine and show what happens
 	$(WITH_JAVA) $(BIN)/watersmeet demo
 
 test: $(STAMP)  ## run all tests, those that need Spark beside the others
-	$(WITH_JAVA) $(BIN)/python -m pytest -q -n 2 --dist loadgroup
+	$(WITH_JAVA) bash scripts/test.sh $(BIN)/python
 
 check: $(STAMP)  ## formatting, lint, types and import layers, as CI does before the tests
 	$(BIN)/ruff format --check .

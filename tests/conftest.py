@@ -22,14 +22,10 @@ SESSION_SETTINGS = {
 }
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All below tests/spark is marked, so that `-m "not spark"` is fast; of several workers one has them all, so that
-    there is one session."""
-    for item in items:
-        if Path(__file__).parent / "spark" in item.path.parents:
-            item.add_marker(pytest.mark.spark)
-            item.add_marker(pytest.mark.xdist_group("spark"))
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """All below tests/spark is marked, so that `-m "not spark"` is fast."""
+    if Path(__file__).parent / "spark" in item.path.parents:
+        item.add_marker(pytest.mark.spark)
 
 
 @pytest.fixture(autouse=True)
