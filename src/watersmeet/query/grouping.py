@@ -40,7 +40,7 @@ from watersmeet.query.group_keys import GroupKeys, group_keys, refuse_many_group
 from watersmeet.query.relations import SelectItem, Stream, internal_name
 from watersmeet.query.select_texts import SelectText, select_text
 from watersmeet.query.selection import check_internal_names, check_unique, missing_alias, name_of_field
-from watersmeet.query.sqltext import locate, on_one_line
+from watersmeet.query.sqltext import locate, on_one_line, tokenize
 from watersmeet.query.values import value_of
 from watersmeet.query.wording import Entry, entries_of, is_part, parsed
 
@@ -68,7 +68,7 @@ def aggregate_query(
     conditions: list[str] = []
     for fragment in having:
         with fragment.drawn():
-            conditions.append(groups.sql(fragment.text, aliases).strip())
+            conditions.append(groups.sql(_without_last_comment(fragment.text), aliases).strip())
             groups.check_condition(conditions[-1], fragment.text)
             check_internal_names(groups.columns())
     for text, item in zip(texts, items, strict=True):
@@ -80,6 +80,12 @@ def aggregate_query(
         tuple(key.value for key in keys.keys), tuple(groups.aggregates.values()), keys.window, _all(conditions)
     )
     return aggregation, tuple(items)
+
+
+def _without_last_comment(text: str) -> str:
+    """A text that others may follow: behind a comment they would be part of it."""
+    tokens = tokenize(text, text)
+    return text[: tokens[-1].end + 1] if tokens else text
 
 
 def _all(conditions: Sequence[str]) -> str | None:

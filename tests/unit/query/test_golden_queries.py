@@ -60,3 +60,11 @@ def test_mutilated_queries_are_refused_in_words(seed):
         except WatersmeetError as error:
             placeless += [] if "^" in str(error) else [" ".join(words)]
     assert not placeless
+
+
+def test_a_comment_behind_a_condition_hides_nothing():
+    query = from_builder(
+        "stream: bank1\nstream: bank2\nwhere: bank1.lot = bank2.lot -- the lot\nagg: count(*) AS n -- how many\n"
+        "having: n > 1 -- not one\nhaving: n < 9 -- not many"
+    )
+    assert query.aggregation.having == "((`_a0`) > 1) AND ((`_a0`) < 9)"
