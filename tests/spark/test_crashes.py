@@ -38,8 +38,9 @@ CRASHES = [
     ("before-sink@2", "driver", False),  # the first visit sends again what after-manifest left
     ("after-sink@1", "driver", False),  # of an epoch that is sent again
     ("before-ack@2", "driver", False),
-    ("write:seg@4", "worker", True),
+    ("write:seg@1", "worker", False),  # while it is sent again
     ("after-ack@1", "driver", True),
+    ("write:seg@4", "worker", True),
     ("during-discard@1", "driver", True),
 ]
 READ_SCHEMA = "k int, a_ts timestamp, a_v long, b_ts timestamp, b_v long, c_ts timestamp, c_v long"
