@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from tests.scenarios import HASHES, UTC, Epoch, Scenario, Setting, table_of
+from tests.scenarios import ALL_GROUPS, HASHES, UTC, Epoch, Scenario, Setting, table_of
 from watersmeet.plan.keys import node_key
 from watersmeet.plan.stages import plan_join
 from watersmeet.plan.tree import Join, Leaf, Tree, streams_of, tree_text
@@ -131,7 +131,7 @@ def aggregate_scenarios(draw: st.DrawFn) -> Scenario:
             calls.append(
                 draw(st.sampled_from((f"count({name})", f"count(DISTINCT {name})", f"min({name})", f"max({name})")))
             )
-    schedule = asked.schedule
+    schedule = tuple(replace(epoch, spill=(), clean=0, keep=False, lost=False) for epoch in asked.schedule)
     if "append" in modes:
         schedule = tuple(
             replace(epoch, failures=(*epoch.failures, *draw(st.sampled_from(((), (), ("closing",))))))
@@ -423,6 +423,10 @@ def _schedule(draw: st.DrawFn, epochs: int, *, slots_change: bool) -> tuple[Epoc
     """State of one shape is of no use to another, so where slots have several shapes their number stays."""
     now_ms = 1
     schedule = []
+    spills = draw(st.sampled_from((True, True, False)))
+    some = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 63)), max_size=12, unique=True)
+    whole = st.lists(st.tuples(st.integers(0, 3), st.just(ALL_GROUPS)), max_size=3, unique=True)
+    pairs = st.one_of(whole, some, whole)
     for number in range(epochs):
         restarts = number and draw(st.sampled_from((False, False, True)))
         now_ms += draw(st.sampled_from((1, 1, 6, 30)))
@@ -433,6 +437,10 @@ def _schedule(draw: st.DrawFn, epochs: int, *, slots_change: bool) -> tuple[Epoc
                 budget=draw(_BUDGETS) if restarts else None,
                 wiped=draw(st.sampled_from((False, False, False, True))),
                 now_ms=now_ms,
+                spill=tuple(draw(pairs)) if spills else (),
+                clean=draw(st.sampled_from((0, 0, 0, 1, 2, 99))) if spills else 0,
+                keep=spills and draw(st.booleans()),
+                lost=spills and draw(st.booleans()),
             )
         )
     return tuple(schedule)

@@ -13,7 +13,7 @@ from functools import partial
 import pyarrow as pa
 
 from watersmeet.engine.compaction import Merging
-from watersmeet.engine.fold import DEFAULT_MERGING, SlotReport, SlotTask, fold, open_state
+from watersmeet.engine.fold import DEFAULT_MERGING, fold, open_state
 from watersmeet.engine.groups import (
     closing_windows,
     merged_groups,
@@ -29,6 +29,7 @@ from watersmeet.engine.inbox import chunks
 from watersmeet.engine.outbox import Emitted
 from watersmeet.engine.statistics import Tally
 from watersmeet.engine.step import Cut
+from watersmeet.engine.task import SlotReport, SlotTask
 from watersmeet.engine.windows import windows_between
 from watersmeet.plan.aggregate import AggregatePlan
 from watersmeet.plan.stages import JoinPlan

@@ -7,8 +7,8 @@ epoch may do, is said in `engine/compaction.py`.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,14 +17,15 @@ from watersmeet.engine.compaction import (
     bucket_width_us,
     by_bucket,
     closed,
-    ends_of,
     expired,
     merge_groups,
     next_share,
     share_alive,
 )
+from watersmeet.engine.generations import NOTHING_SPILLED, Piece, Spilled, coalesced, end_of, opened, relabelled
 from watersmeet.engine.layers import Grid, Layer, Merge, cut_to_groups, depth, merged
-from watersmeet.engine.statistics import GroupCounts, Tally, weight_of
+from watersmeet.engine.statistics import Tally, weight_of
+from watersmeet.engine.task import SlotReport, SlotTask, stores_of
 from watersmeet.plan.layout import StoreLayout
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.plan.tree import Leaf
@@ -39,54 +40,17 @@ MEMORY_MIN = 1 << 16
 """So much may be in memory in any case: of a handful of rows, most of a file is its frame."""
 
 
-@dataclass(frozen=True, slots=True)
-class SlotTask:
-    """All that one slot is told for one stage of one epoch."""
-
-    epoch: int
-    stage: int
-    slot: int
-    attempt: str
-    watermark_us: int | None
-    extents: tuple[ExtentRef, ...]
-    segments: Mapping[str, SegmentRef]
-    group_low: int
-    group_high: int
-    reads: tuple[tuple[ExtentRef, ...], ...] = ()
-    """In a stage of hops, per index: the extents of an index that another stage keeps."""
-    closing_us: int | None = None
-    """In the stage of an aggregation: close the windows that end by then, and take in no rows."""
-
-
-@dataclass(frozen=True, slots=True)
-class SlotReport:
-    """What one slot did in one stage of one epoch: new extents and segments, and counts for people and policies."""
-
-    epoch: int
-    stage: int
-    slot: int
-    extents: tuple[ExtentRef, ...]
-    segments: tuple[SegmentRef, ...]
-    counts: Mapping[str, int] = field(default_factory=dict)
-    groups: GroupCounts = field(default_factory=dict)
-    """Figures of partition groups, see `engine/statistics.py`."""
-
-
-def stores_of(plan: JoinPlan, task: SlotTask) -> list[StoreLayout]:
-    """The stores that a slot keeps in a stage, by their number."""
-    if plan.aggregate is not None and task.stage == plan.aggregate.stage:
-        return [plan.aggregate.layout]
-    return plan.stages[task.stage].stores(task.stage, task.slot)
-
-
 def open_state(plan: JoinPlan, task: SlotTask, tiers: Tiers, tally: Tally) -> list[Layer]:
-    """The layers of the slot, oldest first: extents that the watermark has not passed, cut to their groups."""
+    """The active layers of the slot, oldest first: extents that have not expired, cut to their groups.
+
+    Files that hold nothing active leave memory.
+    """
     by_segment: dict[str, list[ExtentRef]] = defaultdict(list)
     for extent in task.extents:
-        if not expired(extent.expires_us, task.watermark_us):
+        if extent.is_active and not is_expired(task, extent):
             by_segment[extent.segment].append(extent)
     dead = {extent.segment for extent in task.extents} - by_segment.keys()
-    tally.counts["expired"] += sum(e.rows for e in task.extents if expired(e.expires_us, task.watermark_us))
+    tally.counts["expired"] += sum(e.rows for e in task.extents if is_expired(task, e))
     with tally.spent_on("expire"):
         tiers.sweep(task.segments.keys() - dead, task_name(task.epoch, task.stage, task.slot))
     layers = []
@@ -100,6 +64,10 @@ def open_state(plan: JoinPlan, task: SlotTask, tiers: Tiers, tally: Tally) -> li
     return layers
 
 
+def is_expired(task: SlotTask, extent: ExtentRef) -> bool:
+    return expired(extent.expires_us, task.expiry_us(extent.store))
+
+
 def fold(
     plan: JoinPlan,
     task: SlotTask,
@@ -109,14 +77,28 @@ def fold(
     tally: Tally,
     merging: Merging = DEFAULT_MERGING,
     merge: Merge = merge_runs,
+    spilled: Spilled = NOTHING_SPILLED,
 ) -> SlotReport:
-    """The state after the epoch: old layers and arrived chunks, dead rows dropped, merged by tier, written."""
+    """The state after the epoch: old layers and arrived chunks, dead rows dropped, merged by tier, written.
+
+    `spilled` has what the epoch has written already, and all that is closed.
+    """
+    bounds = _expiry_bounds(plan, task, arrived, holds_all=bool(spilled.closed))
     with tally.spent_on("insert"):
-        kept, segments = _written(plan, task, layers, arrived, tiers, merging, merge)
+        kept, segments = _written(plan, task, layers, arrived, tiers, merging, merge, bounds, spilled.segments)
     inserted = sum(run.rows for chunk in arrived for _, run in chunk)
     tally.counts["inserted"] += inserted
     tally.counts["expired"] += sum(layer.rows for layer in layers) + inserted - sum(layer.rows for layer in kept)
-    return _report(task, stores_of(plan, task), kept, segments, tiers, tally)
+    refs = {**task.segments, **{ref.name: ref for ref in segments}}
+    pieces = [Piece(e, run) for layer in kept for e, (_, run) in zip(layer.extents, layer.runs, strict=True)]
+    closed = list(spilled.closed)
+    if task.clean is not None:
+        pieces = relabelled([*pieces, *opened(plan, closed, refs, tiers)], task, plan.partitions)
+        closed = coalesced([piece.extent for piece in pieces if not piece.extent.is_active])
+        pieces = [piece for piece in pieces if piece.extent.is_active]
+    stores = stores_of(plan, task)
+    _retain(pieces, refs, plan.partitions, stores, bounds, tiers)
+    return _report(task, stores, pieces, closed, segments, tiers, tally)
 
 
 def _written(
@@ -127,15 +109,17 @@ def _written(
     tiers: Tiers,
     merging: Merging,
     merge: Merge,
+    bounds: Sequence[int | None],
+    written: Sequence[SegmentRef],
 ) -> tuple[list[Layer], list[SegmentRef]]:
     stores = stores_of(plan, task)
     width = bucket_width_us(stores) if plan.windowed else None
     bound = _watermark_bound(plan, task, arrived)
     shelves: dict[int, list[Layer]] = defaultdict(list)
-    for layer in (part for layer in layers if (part := _alive(layer, bound)).runs):
+    for layer in (part for layer in layers if (part := _alive(layer, bounds)).runs):
         shelves[layer.bucket].append(layer)
     for chunk in arrived:
-        for layer in _layers_of(stores, chunk, width, bound):
+        for layer in _layers_of(stores, chunk, width, bounds):
             shelves[layer.bucket].append(layer)
     new = sum(run.rows for chunk in arrived for _, run in chunk)
     allowance = merging.allowance(new, sum(layer.rows for layer in layers))
@@ -146,23 +130,22 @@ def _written(
     for bucket, shelf in sorted(shelves.items()):
         shelves[bucket] = work.merge_share(shelf, is_closed=closed_ones[bucket])
     kept: list[Layer] = []
-    segments: list[SegmentRef] = []
+    segments = list(written)
     for layer in (layer for _, shelf in sorted(shelves.items()) for layer in shelf):
         if not layer.extents:
             name = segment_name(task_name(task.epoch, task.stage, task.slot), task.attempt, len(segments))
             segments.append(tiers.write(name, layer.runs))
             layer = replace(layer, extents=_named(layer, name, task, stores))
         kept.append(layer)
-    _retain(kept, {**task.segments, **{ref.name: ref for ref in segments}}, plan.partitions, stores, bound, tiers)
     return kept, segments
 
 
 def _retain(
-    layers: Sequence[Layer],
+    active: Sequence[Piece],
     segments: Mapping[str, SegmentRef],
     partitions: int,
     stores: Sequence[StoreLayout],
-    watermark_us: int | None,
+    bounds: Sequence[int | None],
     tiers: Tiers,
 ) -> None:
     """Settle which segments are in memory: first those of the newest buckets, of these the short ones, which hold the
@@ -172,11 +155,11 @@ def _retain(
         return
     alive: Counter[str] = Counter()
     buckets: dict[str, int] = {}
-    for layer in layers:
-        for extent, (store, run) in zip(layer.extents, layer.runs, strict=True):
-            kept_bytes, _ = weight_of(extent, run, partitions)
-            buckets[extent.segment] = extent.bucket
-            alive[extent.segment] += int(kept_bytes * share_alive(run, stores[store], watermark_us))
+    for piece in active:
+        extent, store = piece.extent, piece.extent.store
+        kept_bytes, _ = weight_of(extent, piece.run, partitions)
+        buckets[extent.segment] = extent.bucket
+        alive[extent.segment] += int(kept_bytes * share_alive(piece.run, stores[store], bounds[store]))
 
     def importance(name: str) -> tuple[int, int, bool, str]:
         return buckets[name], -segments[name].bytes.bit_length(), tiers.is_resident(name), name
@@ -234,35 +217,50 @@ class _Work:
 def _report(
     task: SlotTask,
     stores: Sequence[StoreLayout],
-    kept: Sequence[Layer],
+    active: Sequence[Piece],
+    closed: Sequence[ExtentRef],
     segments: Sequence[SegmentRef],
     tiers: Tiers,
     tally: Tally,
 ) -> SlotReport:
-    by_name = {**task.segments, **{ref.name: ref for ref in segments}}
-    extents = tuple(extent for layer in kept for extent in layer.extents)
+    extents = [piece.extent for piece in active]
+    refs = {**task.segments, **{ref.name: ref for ref in segments}}
     counts = tally.counts
     counts["memory_bytes"] = tiers.resident_bytes
     counts["fetched_bytes"] = tiers.fetched_bytes
-    counts["state_bytes"] = sum(by_name[name].bytes for name in {extent.segment for extent in extents})
-    runs = (run for layer in kept for _, run in layer.runs)
-    tally.weigh(task.stage, stores, zip(extents, runs, strict=True))
-    return SlotReport(task.epoch, task.stage, task.slot, extents, tuple(segments), dict(counts), tally.groups())
+    counts["state_bytes"] = _bytes([*extents, *closed], refs)
+    counts["active_bytes"] = _bytes(extents, refs)
+    if closed:
+        counts["closed_rows"] = sum(extent.rows for extent in closed)
+        counts["closed_bytes"] = _bytes(closed, refs)
+    tally.weigh(task.stage, stores, ((piece.extent, piece.run) for piece in active))
+    used = {extent.segment for extent in (*extents, *closed)}
+    named = tuple(ref for ref in segments if ref.name in used)
+    if task.clean is not None:
+        extents = coalesced(extents)
+    return SlotReport(task.epoch, task.stage, task.slot, (*extents, *closed), named, dict(counts), tally.groups())
+
+
+def _bytes(extents: Iterable[ExtentRef], refs: Mapping[str, SegmentRef]) -> int:
+    """The bytes of the files that hold some extents."""
+    return sum(refs[name].bytes for name in {extent.segment for extent in extents})
 
 
 def read_state(plan: JoinPlan, task: SlotTask, extents: Sequence[ExtentRef], tiers: Tiers) -> list[Run]:
     """The runs of a store that another stage keeps, as they were before the epoch."""
-    alive = [extent for extent in extents if not expired(extent.expires_us, task.watermark_us)]
+    hold = min((hold for hold in task.holds if hold is not None), default=None)
+    bound = task.watermark_us if hold is None or task.watermark_us is None else min(hold, task.watermark_us)
+    alive = [extent for extent in extents if not expired(extent.expires_us, bound)]
     opened = {name: tiers.peek(task.segments[name]) for name in {extent.segment for extent in alive}}
     return [run for e in alive if (run := _cut(opened[e.segment][e.index][1], e, plan.partitions)).rows]
 
 
-def _alive(layer: Layer, watermark_us: int | None) -> Layer:
+def _alive(layer: Layer, bounds: Sequence[int | None]) -> Layer:
     """A written layer without the extents that have just expired."""
-    if watermark_us is None:
-        return layer
     pairs = [
-        pair for pair in zip(layer.runs, layer.extents, strict=True) if not expired(pair[1].expires_us, watermark_us)
+        pair
+        for pair in zip(layer.runs, layer.extents, strict=True)
+        if not expired(pair[1].expires_us, bounds[pair[1].store])
     ]
     if len(pairs) == len(layer.runs):
         return layer
@@ -275,6 +273,19 @@ def _counted(extent: ExtentRef, rows: int) -> ExtentRef:
 
 def _cut(run: Run, extent: ExtentRef, partitions: int) -> Run:
     return cut_to_groups(run, extent.group_low, extent.group_high, partitions)
+
+
+def _expiry_bounds(
+    plan: JoinPlan, task: SlotTask, arrived: Sequence[Sequence[tuple[int, Run]]], *, holds_all: bool
+) -> list[int | None]:
+    """Per store, when rows that end by then may be dropped at once. Where generations are closed, a row that has ended
+    may still be owed: it is kept until its extent expires, and what it owes has been emitted."""
+    stores = range(len(stores_of(plan, task)))
+    if holds_all:
+        return [None for _ in stores]
+    bound = _watermark_bound(plan, task, arrived)
+    holds = task.holds or (None,) * len(stores)
+    return [bound if hold is None or bound is None else min(bound, hold) for hold in holds]
 
 
 def _watermark_bound(plan: JoinPlan, task: SlotTask, arrived: Sequence[Sequence[tuple[int, Run]]]) -> int | None:
@@ -296,12 +307,12 @@ def _watermark_bound(plan: JoinPlan, task: SlotTask, arrived: Sequence[Sequence[
 
 
 def _layers_of(
-    stores: Sequence[StoreLayout], chunk: Sequence[tuple[int, Run]], width_us: int | None, watermark_us: int | None
+    stores: Sequence[StoreLayout], chunk: Sequence[tuple[int, Run]], width_us: int | None, bounds: Sequence[int | None]
 ) -> list[Layer]:
     """One chunk of arrived rows as one layer per bucket."""
     buckets: dict[int, list[tuple[int, Run]]] = defaultdict(list)
     for store, run in chunk:
-        for bucket, part in by_bucket(run, stores[store], width_us, watermark_us):
+        for bucket, part in by_bucket(run, stores[store], width_us, bounds[store]):
             buckets[bucket].append((store, part))
     return [Layer(bucket, tuple(runs)) for bucket, runs in buckets.items()]
 
@@ -309,11 +320,6 @@ def _layers_of(
 def _named(layer: Layer, segment: str, task: SlotTask, stores: Sequence[StoreLayout]) -> tuple[ExtentRef, ...]:
     groups = layer.groups or (task.group_low, task.group_high)
     return tuple(
-        ExtentRef(segment, index, store, layer.bucket, run.rows, _end(run, stores[store]), *groups)
+        ExtentRef(segment, index, store, layer.bucket, run.rows, end_of(run, stores[store]), *groups)
         for index, (store, run) in enumerate(layer.runs)
     )
-
-
-def _end(run: Run, layout: StoreLayout) -> int | None:
-    ends = ends_of(run, layout)
-    return None if ends is None else int(ends.max())

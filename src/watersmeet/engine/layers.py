@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import accumulate
 
 import numpy as np
 
 from watersmeet.plan.partitioning import first_hash
 from watersmeet.state.manifest import ExtentRef
-from watersmeet.state.run import Ints, Run, merge_runs
+from watersmeet.state.run import Hashes, Ints, Run, merge_runs
 
 Merge = Callable[[Sequence[Run]], list[Run]]
 """How runs of one store become as few runs as possible."""
@@ -101,6 +102,19 @@ def depth(layers: Sequence[Layer]) -> int:
 
 def cut_to_groups(run: Run, group_low: int, group_high: int, partitions: int) -> Run:
     return run.between_hashes(first_hash(group_low, partitions), first_hash(group_high, partitions))
+
+
+def rows_by_group(run: Run, partitions: int) -> Ints:
+    """How many rows of a run every group has."""
+    cuts = np.append(np.searchsorted(run.hashes, first_hashes(partitions)), len(run.hashes))
+    rows: Ints = np.diff(run.starts[cuts].astype(np.int64))
+    return rows
+
+
+@cache
+def first_hashes(partitions: int) -> Hashes:
+    """The least hash of every group."""
+    return np.array([first_hash(group, partitions) for group in range(partitions)], dtype=np.uint64)
 
 
 def merged(layers: Sequence[Layer], merge: Merge = merge_runs) -> Layer:

@@ -14,6 +14,9 @@ searched; for a stream that is exact, and for stored results the rows that ended
 Matches are kept as ranges until they are cut into chunks of at most `ROWS_MAX` rows, or of about `BYTES_MAX` bytes
 where rows are wide; each chunk is expanded, filtered by the predicates it binds, and taken to the next hop before the
 following chunk is touched. A hot key therefore costs time, not memory.
+
+Rows may belong to *generations*; a probe for what is owed (`Generations`) then yields the results whose rows are not
+all of one: each partial knows whether it is mixed, and at the last hop one that is not finds other generations only.
 """
 
 from __future__ import annotations
@@ -72,6 +75,8 @@ class Partials:
     latest: Ints | None
     limit: Ints | None
     bound: dict[int, Bound]
+    mixed: Mask | None = None
+    """Whether rows of another generation than the delta's are bound; None where that does not matter."""
 
     def narrowed(self, rows: Ints | Mask) -> Partials:
         return Partials(
@@ -79,7 +84,16 @@ class Partials:
             None if self.latest is None else self.latest[rows],
             None if self.limit is None else self.limit[rows],
             {i: bound.narrowed(rows) for i, bound in self.bound.items()},
+            None if self.mixed is None else self.mixed[rows],
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Generations:
+    """The generation of a delta, and of every run that it probes: only results over several are wanted."""
+
+    delta: int
+    targets: Sequence[Sequence[int]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -136,8 +150,10 @@ def probe(
     targets: Sequence[Sequence[Run]],
     rows_max: int = ROWS_MAX,
     counts: Counter[str] | None = None,
+    generations: Generations | None = None,
 ) -> Iterator[Joined]:
-    """All results with one row of `delta` as input `origin` and a row of `targets[j]` as every other input j.
+    """All results with one row of `delta` as input `origin` and a row of `targets[j]` as every other input j; given
+    their `generations`, those over several.
 
     Pairs, matches and tested rows are added to `counts`.
     """
@@ -145,16 +161,20 @@ def probe(
     rows_max = min(rows_max, max(1, BYTES_MAX // (1 + _width([delta]) + sum(_width(targets[j]) for j in order))))
     counts = Counter() if counts is None else counts
     lookup = Lookup(delta.hashes)
-    matched = {j: _known_keys(delta, targets[j], lookup) for j in order}
+    matched = {}
     for j in order:
+        foreign = [False] * len(targets[j])
+        if generations is not None:
+            foreign = [generation != generations.delta for generation in generations.targets[j]]
+        matched[j] = _known_keys(delta, targets[j], foreign, lookup)
         _count_pairs(counts, node, (origin, j), delta, targets[j], matched[j])
     alive = np.ones(len(delta.hashes), dtype=np.bool_)
     for j in order:
         found = np.zeros(len(delta.hashes), dtype=np.bool_)
-        for _, matches in matched[j]:
-            found[matches.keys] = True
+        for held in matched[j]:
+            found[held.matches.keys] = True
         alive &= found
-    hop = _Hop(node, origin, delta, matched, rows_max, counts)
+    hop = _Hop(node, origin, delta, matched, rows_max, counts, generations is not None)
     ranks = delta.row_ranks()
     rows = np.flatnonzero(alive[ranks])
     for start in range(0, len(rows), rows_max):
@@ -171,10 +191,18 @@ def _width(runs: Sequence[Run]) -> int:
     )
 
 
-def _known_keys(delta: Run, target: Sequence[Run], lookup: Lookup) -> list[tuple[Run, Matches]]:
-    """The runs that have keys of the delta, and where."""
-    matched = ((run, match_keys(delta, run, lookup)) for run in target)
-    return [(run, matches) for run, matches in matched if len(matches.keys)]
+@dataclass(frozen=True, slots=True, eq=False)
+class _Held:
+    """A run that has keys of the delta, where, and whether it is of another generation."""
+
+    run: Run
+    matches: Matches
+    is_foreign: bool
+
+
+def _known_keys(delta: Run, target: Sequence[Run], foreign: Sequence[bool], lookup: Lookup) -> list[_Held]:
+    matched = (_Held(run, match_keys(delta, run, lookup), other) for run, other in zip(target, foreign, strict=True))
+    return [held for held in matched if len(held.matches.keys)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -184,9 +212,10 @@ class _Hop:
     node: NodePlan
     origin: int
     delta: Run
-    targets: dict[int, list[tuple[Run, Matches]]]
+    targets: dict[int, list[_Held]]
     rows_max: int
     counts: Counter[str]
+    mixed_only: bool
 
     def start(self, rows: Ints, ranks: Ints) -> Partials:
         payload = {i: take(self.delta.payload.column(i), rows) for i in self._needed(self.origin)}
@@ -195,7 +224,8 @@ class _Hop:
             times = latest = self.delta.times(rows)
             ends = self.node.inputs[self.origin].limit
             limit = latest + self._span(self.origin) if ends is None else payload[ends].to_numpy()
-        return Partials(ranks, latest, limit, {self.origin: Bound(payload, times, np.arange(len(rows)))})
+        bound = {self.origin: Bound(payload, times, np.arange(len(rows)))}
+        return Partials(ranks, latest, limit, bound, np.zeros(len(rows), dtype=np.bool_) if self.mixed_only else None)
 
     def follow(self, partials: Partials, order: Sequence[int]) -> Iterator[Joined]:
         """The results of partials that have yet to be joined with the inputs of `order`."""
@@ -206,16 +236,19 @@ class _Hop:
         target, *rest = order
         by_key = np.argsort(partials.ranks, kind="stable")
         ranks = partials.ranks[by_key]
-        found = [
-            split_long(self._search(partials, target, run, *matches.of_needles(by_key, ranks)), self.rows_max)
-            for run, matches in self.targets[target]
-        ]
+        found = []
+        for held in self.targets[target]:
+            needles, positions = held.matches.of_needles(by_key, ranks)
+            if partials.mixed is not None and not rest and not held.is_foreign:
+                mixed = partials.mixed[needles]
+                needles, positions = needles[mixed], positions[mixed]
+            found.append(split_long(self._search(partials, target, held.run, needles, positions), self.rows_max))
         sizes = np.concatenate([ranges.count for ranges in found]) if found else np.zeros(0, dtype=np.int64)
         edges = np.cumsum([0, *(len(ranges.count) for ranges in found)])
         for low, high in pairwise(cut_points(sizes, self.rows_max)):
             pieces = [
-                (run, ranges.slice(max(low, int(first)) - int(first), min(high, int(last)) - int(first)))
-                for (run, _), ranges, first, last in zip(self.targets[target], found, edges, edges[1:], strict=False)
+                (held, ranges.slice(max(low, int(first)) - int(first), min(high, int(last)) - int(first)))
+                for held, ranges, first, last in zip(self.targets[target], found, edges, edges[1:], strict=False)
                 if first < high and last > low
             ]
             yield from self.follow(self.filtered(self._bind(partials, target, pieces), target), rest)
@@ -229,9 +262,13 @@ class _Hop:
             found = rows_between(run, positions, low, partials.limit[needles])
         return replace(found, needle=needles[found.needle])
 
-    def _bind(self, partials: Partials, target: int, pieces: Sequence[tuple[Run, Ranges]]) -> Partials:
-        expanded = [self._still_open(partials, target, run, *expand(ranges)) for run, ranges in pieces]
+    def _bind(self, partials: Partials, target: int, pieces: Sequence[tuple[_Held, Ranges]]) -> Partials:
+        expanded = [self._still_open(partials, target, held.run, *expand(ranges)) for held, ranges in pieces]
         parents = np.concatenate([needles for _, needles, _ in expanded])
+        mixed = None
+        if partials.mixed is not None:
+            foreign = np.repeat([held.is_foreign for held, _ in pieces], [len(rows) for _, _, rows in expanded])
+            mixed = partials.mixed[parents] | foreign
         self.counts["matched"] += len(parents)
         payload = {
             i: pa.concat_arrays([take(run.payload.column(i), rows) for run, _, rows in expanded])
@@ -246,7 +283,7 @@ class _Hop:
             limit = np.minimum(partials.limit[parents], end)
         bound = {i: earlier.narrowed(parents) for i, earlier in partials.bound.items()}
         bound[target] = Bound(payload, times, np.arange(len(parents)))
-        return Partials(partials.ranks[parents], latest, limit, bound)
+        return Partials(partials.ranks[parents], latest, limit, bound, mixed)
 
     def _still_open(
         self, partials: Partials, target: int, run: Run, needles: Ints, rows: Ints
@@ -295,12 +332,13 @@ def _count_pairs(
     pair: tuple[int, int],
     delta: Run,
     store: Sequence[Run],
-    matched: Sequence[tuple[Run, Matches]],
+    matched: Sequence[_Held],
 ) -> None:
     """How many pairs of rows there are between a delta and a store, and how many of them agree on the key."""
     name = "~".join(sorted(node.inputs[i].label for i in pair))
     ours = np.diff(delta.starts).astype(np.int64)
     counts[f"pairs.{name}"] += delta.rows * sum(run.rows for run in store)
-    for run, matches in matched:
-        theirs = run.starts[matches.positions + 1] - run.starts[matches.positions]
-        counts[f"matches.{name}"] += int(ours[matches.keys] @ theirs)
+    for held in matched:
+        positions = held.matches.positions
+        theirs = held.run.starts[positions + 1] - held.run.starts[positions]
+        counts[f"matches.{name}"] += int(ours[held.matches.keys] @ theirs)

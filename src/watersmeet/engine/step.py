@@ -13,28 +13,26 @@ results, and the same rows in its state.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 
 import pyarrow as pa
 
 from watersmeet.engine.compaction import Merging
-from watersmeet.engine.fold import DEFAULT_MERGING, SlotReport, SlotTask, fold, open_state, read_state, stores_of
+from watersmeet.engine.fold import DEFAULT_MERGING, fold, is_expired, open_state, read_state
+from watersmeet.engine.generations import Spilled, close_groups, divided, opened, parts_of
 from watersmeet.engine.inbox import chunks, deltas_of
 from watersmeet.engine.layers import Layer
 from watersmeet.engine.mjoin import Joined, probe
-from watersmeet.engine.outbox import Emitted, emit, runs_of
+from watersmeet.engine.outbox import Emitted, emit
+from watersmeet.engine.owed import owed_at_expiry, owed_in_groups
 from watersmeet.engine.statistics import Tally
-from watersmeet.plan.nodes import NodePlan
+from watersmeet.engine.task import SlotReport, SlotTask, stores_of
+from watersmeet.engine.work import Scratch, Work
 from watersmeet.plan.stages import HopPlan, JoinPlan, Place, StagePlan
+from watersmeet.state.manifest import ACTIVE
 from watersmeet.state.run import Run
-from watersmeet.state.segment import read_segment, write_segment
 from watersmeet.state.tiers import Tiers
-
-HELD_BYTES_MAX = 128 << 20
-"""Rows of an epoch that wait in memory until they are written."""
 
 Cut = Callable[[Iterable[pa.RecordBatch]], Iterable[pa.Table]]
 
@@ -54,15 +52,17 @@ def step(
     tally = Tally(plan.partitions)
     layers = open_state(plan, task, tiers, tally)
     with ExitStack() as cleanup:
-        scratch = _Scratch(tiers.durable, cleanup)
+        scratch = Scratch(tiers.durable, cleanup)
         inbox = _deltas(plan, task, cut(frames), tally, scratch)
+        spilled = Spilled(layers)
         if plan.stages[task.stage].hops:
             arrived = yield from _run_hops(plan, task, layers, inbox, tiers, tally, scratch)
         else:
-            arrived = yield from _run_nodes(plan, task, layers, inbox, tally, scratch)
+            spilled = close_groups(plan, task, layers, tiers)
+            arrived = yield from _run_nodes(plan, task, spilled, inbox, tiers, tally, scratch)
         if plan.stages[task.stage].key:
             tally.spread_pairs(task.group_high - task.group_low)
-        return fold(plan, task, layers, arrived, tiers, tally, merging)
+        return fold(plan, task, spilled.layers, arrived, tiers, tally, merging, spilled=spilled)
 
 
 Arrived = list[list[tuple[int, Run]]]
@@ -70,7 +70,7 @@ Arrived = list[list[tuple[int, Run]]]
 
 
 def _deltas(
-    plan: JoinPlan, task: SlotTask, inbox: Iterable[pa.Table], tally: Tally, scratch: _Scratch
+    plan: JoinPlan, task: SlotTask, inbox: Iterable[pa.Table], tally: Tally, scratch: Scratch
 ) -> Iterator[list[list[Run]]]:
     for number, chunk in enumerate(inbox):
         if number:
@@ -90,20 +90,68 @@ def _emit(plan: JoinPlan, feeds: Sequence[Place], joined: Joined, tally: Tally) 
 def _run_nodes(
     plan: JoinPlan,
     task: SlotTask,
-    layers: Sequence[Layer],
+    spilled: Spilled,
     inbox: Iterable[list[list[Run]]],
+    tiers: Tiers,
     tally: Tally,
-    scratch: _Scratch,
+    scratch: Scratch,
 ) -> Generator[Emitted, None, Arrived]:
-    """A stage of nodes that share a key: each chunk is joined before the next is taken in."""
+    """A stage of nodes that share a key: each chunk is joined before the next is taken in.
+
+    What expiring rows owe is emitted before, what a range of groups owes (if the task says so) after all that.
+    """
     stage = plan.stages[task.stage]
-    work = _Work(stage.shape(task.slot), _runs_by_store(layers, len(stores_of(plan, task))), scratch, tally)
+    work = Work(stage.shape(task.slot), _runs_by_store(spilled.layers, len(stores_of(plan, task))), scratch, tally)
     arrived: Arrived = []
+    if any(not extent.is_active for extent in task.extents):
+        yield from _owed(plan, task, _expiring(plan, task, spilled, work, tiers), tally)
+        arrived.append(work.take_arrived())
     for deltas in inbox:
         for joined in work.results(len(work.nodes) - 1, deltas):
             yield from _emit(plan, stage.feeds, joined, tally)
         arrived.append(work.take_arrived())
+    if task.clean is not None:
+        yield from _owed(plan, task, _cleaned(plan, task, spilled, work, tiers), tally)
+        arrived.append(work.take_arrived())
     return arrived
+
+
+def _expiring(plan: JoinPlan, task: SlotTask, spilled: Spilled, work: Work, tiers: Tiers) -> Iterator[Joined]:
+    """What rows owe that expire now, node by node, children first."""
+    ending = [extent for extent in task.extents if is_expired(task, extent)]
+    if not ending:
+        return
+    refs = {**task.segments, **{ref.name: ref for ref in spilled.segments}}
+    expiring = divided(plan, task, parts_of(opened(plan, ending, task.segments, tiers)))
+    closed = parts_of(opened(plan, spilled.closed, refs, tiers))
+    active = [part for part in expiring if part.generation == ACTIVE]
+    for part in active:
+        work.stores[part.store].append(part.run)  # what is owed below still meets them
+    for number, node in enumerate(work.nodes):
+        leaving = {id(part.run) for part in active}
+        staying = [*closed, *(part for part in work.active() if id(part.run) not in leaving)]
+        for joined in owed_at_expiry(node, expiring, staying):
+            yield from work.deliver(number, joined)
+    work.forget(active)
+
+
+def _cleaned(plan: JoinPlan, task: SlotTask, spilled: Spilled, work: Work, tiers: Tiers) -> Iterator[Joined]:
+    """What the groups of the task's range owe, node by node, children first."""
+    assert task.clean is not None
+    refs = {**task.segments, **{ref.name: ref for ref in spilled.segments}}
+    closed = parts_of(opened(plan, spilled.closed, refs, tiers))
+    for number, node in enumerate(work.nodes):
+        for joined in owed_in_groups(node, [*closed, *work.active()], *task.clean, plan.partitions):
+            yield from work.deliver(number, joined)
+
+
+def _owed(plan: JoinPlan, task: SlotTask, found: Iterable[Joined], tally: Tally) -> Iterator[Emitted]:
+    """Results that were owed; they say nothing of how productive their groups are now."""
+    feeds = plan.stages[task.stage].feeds
+    for joined in tally.timed("owed", found):
+        tally.counts["owed"] += joined.rows
+        tally.counts["intermediate" if feeds else "results" if plan.aggregate is None else "joined"] += joined.rows
+        yield from emit(plan, feeds, joined)
 
 
 def _run_hops(
@@ -113,7 +161,7 @@ def _run_hops(
     inbox: Iterable[list[list[Run]]],
     tiers: Tiers,
     tally: Tally,
-    scratch: _Scratch,
+    scratch: Scratch,
 ) -> Generator[Emitted, None, Arrived]:
     """A stage of hops: what is new to an input is needed as a whole before anything may probe it."""
     stage = plan.stages[task.stage]
@@ -155,69 +203,3 @@ def _runs_by_store(layers: Iterable[Layer], stores: int) -> list[list[Run]]:
     for store, run in (pair for layer in layers for pair in layer.runs):
         found[store].append(run)
     return found
-
-
-class _Scratch:
-    """From the second chunk of a large inbox on, or when much has been held, rows are kept on disk."""
-
-    def __init__(self, parent: Path, cleanup: ExitStack) -> None:
-        self._parent, self._cleanup = parent, cleanup
-        self._folder: Path | None = None
-        self._files = self._held = 0
-
-    def open(self) -> None:
-        if self._folder is None:
-            self._parent.mkdir(parents=True, exist_ok=True)
-            folder = tempfile.TemporaryDirectory(prefix=".scratch-", dir=self._parent)
-            self._folder = Path(self._cleanup.enter_context(folder))
-
-    def keep(self, store: int, run: Run) -> Run:
-        self._held += run.kept_bytes()
-        if self._held > HELD_BYTES_MAX:
-            self.open()
-        if self._folder is None:
-            return run
-        path = self._folder / str(self._files)
-        self._files += 1
-        with path.open("xb") as file:
-            write_segment(file, [(store, run)])
-        return read_segment(path)[0][1]
-
-
-class _Work:
-    """The stores of a slot while its chunks are joined."""
-
-    def __init__(self, nodes: tuple[NodePlan, ...], stores: list[list[Run]], scratch: _Scratch, tally: Tally) -> None:
-        self.nodes, self.stores, self.scratch, self.tally = nodes, stores, scratch, tally
-        self.arrived: list[tuple[int, Run]] = []
-
-    def results(self, number: int, deltas: list[list[Run]]) -> Iterator[Joined]:
-        """What the deltas of one chunk add to the results of a node; the stores below it are brought up to date."""
-        node = self.nodes[number]
-        for i in range(len(node.inputs)):
-            for run in self._delta(node, i, deltas):
-                first, last = node.first_store, node.first_store + len(node.inputs)
-                found = probe(node, i, run, self.stores[first:last], counts=self.tally.counts)
-                yield from self.tally.timed("probe", found)
-                self._add(first + i, run)
-
-    def take_arrived(self) -> list[tuple[int, Run]]:
-        arrived, self.arrived = self.arrived, []
-        return arrived
-
-    def _delta(self, node: NodePlan, i: int, deltas: list[list[Run]]) -> Iterator[Run]:
-        """The rows that are new to an input: those of the chunk, or results of the node below."""
-        child, source = node.children[i], node.stage_inputs[i]
-        if source is not None:
-            yield from deltas[source]
-            return
-        assert child is not None
-        for joined in self.results(child, deltas):
-            self.tally.counts["intermediate"] += joined.rows
-            self.tally.trace(joined, is_final=False)
-            yield from runs_of(joined, node.inputs[i], self.tally.partitions)
-
-    def _add(self, store: int, run: Run) -> None:
-        run = self.scratch.keep(store, run)
-        self.stores[store].append(run)
-        self.arrived.append((store, run))

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.engine.fold import SlotReport
+from watersmeet.engine.task import SlotReport
 from watersmeet.plan.keys import key_name
 from watersmeet.plan.layout import StoreLayout
 from watersmeet.plan.stages import JoinPlan

@@ -9,14 +9,42 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from watersmeet.engine.fold import SlotReport, SlotTask
+from watersmeet.adaptation.frontiers import debts, frontier, frontier_of_stage, holds
+from watersmeet.adaptation.memory_shares import Held, memory_shares
+from watersmeet.engine.task import SlotReport, SlotTask
 from watersmeet.errors import CheckpointError
 from watersmeet.plan.partitioning import group_ranges
 from watersmeet.plan.stages import Index, JoinPlan
-from watersmeet.state.manifest import ExtentRef, Manifest, reassign
+from watersmeet.state.manifest import ExtentRef, Manifest, Order, reassign
 
-GAUGES = ("memory_bytes", "state_bytes", "state_rows", "store_bytes")
+GAUGES = (
+    "memory_bytes",
+    "state_bytes",
+    "active_bytes",
+    "closed_bytes",
+    "closed_rows",
+    "state_rows",
+    "store_bytes",
+)
 """Counts that describe the moment; all others add up over the life of the query."""
+
+
+MemoryShares = Sequence[Sequence[int]]
+"""By slot and stage: bytes that may be in memory when the epoch ends."""
+
+
+def shares_of_memory(
+    plan: JoinPlan, budget_bytes: int | None, slots: int, reports: Sequence[SlotReport]
+) -> MemoryShares | None:
+    """The budget of every slot shared by its stages, given the reports of the epoch before (none at the start)."""
+    if budget_bytes is None:
+        return None
+    held = {
+        (report.slot, report.stage): Held(report.counts.get("memory_bytes", 0), report.counts.get("active_bytes", 0))
+        for report in reports
+    }
+    stages = range(plan.stage_count)
+    return [memory_shares(budget_bytes, [held.get((slot, stage), Held()) for stage in stages]) for slot in range(slots)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +65,17 @@ def resumed(plan: JoinPlan, manifest: Manifest, slots: int) -> Manifest:
     return reassign(manifest, slots)
 
 
-def slot_tasks(plan: JoinPlan, manifest: Manifest, stage: int) -> list[SlotTask]:
+def slot_tasks(
+    plan: JoinPlan, manifest: Manifest, stage: int, orders: Iterable[Order] = (), memory: MemoryShares | None = None
+) -> list[SlotTask]:
     """The tasks of one stage of the epoch after `manifest`, one per slot; the attempt fills in its own name."""
     tasks = []
+    owed = debts(plan, manifest)
+    given = {order.slot: order for order in orders if order.stage == stage}
     groups = plan.aggregate is not None and stage == plan.aggregate.stage
     for slot, extents in enumerate(manifest.extents[stage]):
         ranges = group_ranges(manifest.assignment, slot)
+        order = given.get(slot, Order(stage, slot))
         tasks.append(
             SlotTask(
                 epoch=manifest.epoch + 1,
@@ -55,29 +88,35 @@ def slot_tasks(plan: JoinPlan, manifest: Manifest, stage: int) -> list[SlotTask]
                 group_low=ranges[0][0] if ranges else 0,
                 group_high=ranges[-1][1] if ranges else 0,
                 reads=() if groups else _reads(plan, manifest, stage, slot),
+                holds=() if groups else holds(plan, stage, slot, owed),
+                frontier_us=None if groups else frontier_of_stage(plan, stage, slot, manifest.watermark_us, owed),
+                spill=order.spill,
+                clean=order.clean,
+                keep=order.keep,
+                memory_bytes=None if memory is None else memory[slot][stage],
             )
         )
     return tasks
 
 
-def closing_tasks(plan: JoinPlan, manifest: Manifest) -> list[SlotTask]:
+def closing_tasks(plan: JoinPlan, manifest: Manifest, memory: MemoryShares | None = None) -> list[SlotTask]:
     """The tasks of an epoch without rows, which closes windows of the aggregation."""
     assert plan.aggregate is not None
-    tasks = slot_tasks(plan, manifest, plan.aggregate.stage)
-    return [replace(task, closing_us=manifest.watermark_us) for task in tasks]
+    tasks = slot_tasks(plan, manifest, plan.aggregate.stage, memory=memory)
+    return [replace(task, closing_us=frontier(manifest, debts(plan, manifest))) for task in tasks]
 
 
 def must_close(plan: JoinPlan, manifest: Manifest) -> bool:
-    """Whether the watermark has passed the end of windows that are to be shown now."""
+    """Whether the frontier of results has passed the end of windows that are to be shown now."""
     if plan.aggregate is None or plan.aggregate.window is None or plan.aggregate.mode != "append":
         return False
-    window, watermark, closed = plan.aggregate.window, manifest.watermark_us, manifest.closed_us
-    if watermark is None or not any(manifest.extents[plan.aggregate.stage]):
+    window, reached, closed = plan.aggregate.window, frontier(manifest, debts(plan, manifest)), manifest.closed_us
+    if reached is None or not any(manifest.extents[plan.aggregate.stage]):
         return False
     # Windows end at length + a multiple of slide.
     return (
         closed is None
-        or (watermark - window.length_us) // window.slide_us > (closed - window.length_us) // window.slide_us
+        or (reached - window.length_us) // window.slide_us > (closed - window.length_us) // window.slide_us
     )
 
 
@@ -115,8 +154,9 @@ def commit(
     batch: int | None,
     now_ms: int,
     idle_timeout_ms: int | None = None,
+    orders: Iterable[Order] = (),
 ) -> Manifest:
-    """The manifest after an epoch with rows."""
+    """The manifest after an epoch with rows, which carried out some orders."""
     times = tuple(_later(a, b) for a, b in zip(before.times_max_us, intake.times_max_us, strict=True))
     seen = tuple(now_ms if rows else last for rows, last in zip(intake.rows, before.last_seen_ms, strict=True))
     idle = [idle_timeout_ms is not None and last > 0 and now_ms - last > idle_timeout_ms for last in seen]
@@ -133,7 +173,17 @@ def commit(
         extents=_by_stage(reports, plan.stage_count),
         totals=_totals(before.totals, reports) | _arrived(plan, before, intake),
         closed_us=_closed(plan, before),
+        ran=tuple(orders),
     )
+
+
+def commit_cleaning(
+    plan: JoinPlan, before: Manifest, reports: Sequence[SlotReport], orders: Iterable[Order]
+) -> Manifest:
+    """The manifest after an epoch without rows that carried out some orders."""
+    nothing = Intake((0,) * len(plan.names), (None,) * len(plan.names))
+    after = commit(plan, before, reports, nothing, batch=before.batch, now_ms=0, orders=orders)
+    return replace(after, watermark_us=before.watermark_us, last_seen_ms=before.last_seen_ms, cleaning=True)
 
 
 def arrived(plan: JoinPlan, manifest: Manifest) -> list[int]:
@@ -152,7 +202,9 @@ def _closed(plan: JoinPlan, before: Manifest) -> int | None:
     """Windows that are shown when they close stay open until then; others close as the watermark passes them."""
     if plan.aggregate is None or plan.aggregate.window is None:
         return None
-    return before.closed_us if plan.aggregate.mode == "append" else before.watermark_us
+    if plan.aggregate.mode == "append":
+        return before.closed_us
+    return _later(before.closed_us, frontier(before, debts(plan, before)))
 
 
 def commit_closing(plan: JoinPlan, before: Manifest, reports: Sequence[SlotReport]) -> Manifest:
@@ -167,8 +219,10 @@ def commit_closing(plan: JoinPlan, before: Manifest, reports: Sequence[SlotRepor
         segments={name: ref for name, ref in segments.items() if name in used},
         extents=extents,
         totals=_totals(before.totals, reports, gauges_of=before.totals),
-        closed_us=before.watermark_us,
+        closed_us=frontier(before, debts(plan, before)),
         closing=True,
+        cleaning=False,
+        ran=(),
     )
 
 

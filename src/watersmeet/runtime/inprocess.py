@@ -6,7 +6,7 @@ State lives in files as it does on Spark. Crashes are simulated by making a new 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +15,15 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from watersmeet.adaptation.clean_up import BYTES_AT_ONCE, cleaning_orders
 from watersmeet.engine.aggregate import aggregate_step
 from watersmeet.engine.compaction import Merging
-from watersmeet.engine.fold import DEFAULT_MERGING, SlotReport
+from watersmeet.engine.fold import DEFAULT_MERGING
 from watersmeet.engine.groups import with_intervals
 from watersmeet.engine.inbox import chunks, normalise_key
 from watersmeet.engine.outbox import Emitted
 from watersmeet.engine.step import step
+from watersmeet.engine.task import SlotReport, SlotTask
 from watersmeet.errors import QueryError
 from watersmeet.observe.statistics import GroupStatistics
 from watersmeet.plan.aggregate import OutputMode
@@ -40,13 +42,15 @@ from watersmeet.runtime.epoch import (
     arrived,
     closing_tasks,
     commit,
+    commit_cleaning,
     commit_closing,
     must_close,
     named,
     resumed,
+    shares_of_memory,
     slot_tasks,
 )
-from watersmeet.state.manifest import Manifest, before_first_epoch, from_json
+from watersmeet.state.manifest import Manifest, Order, before_first_epoch, from_json
 from watersmeet.state.storage import create, names, remove
 from watersmeet.state.tiers import Tiers
 
@@ -102,7 +106,10 @@ class InProcessQuery:
             self.manifest = before_first_epoch(len(query.streams), self.plan.stage_count, partitions, slots)
         self.manifest = resumed(self.plan, self.manifest, slots)
         self.groups = GroupStatistics(self.plan)
+        self.orders: tuple[Order, ...] = ()
+        """What the next epoch does beside joining."""
         self._reports: list[SlotReport] = []
+        self._reported: list[SlotReport] = []
 
     def run(self, batch: Mapping[str, pa.Table], *, now_ms: int = 0, idle_timeout_ms: int | None = None) -> pa.Table:
         """Run one epoch over the rows of a batch and commit it, and close what windows it can; the results.
@@ -111,9 +118,30 @@ class InProcessQuery:
         """
         results, after = self.attempt(batch, now_ms=now_ms, idle_timeout_ms=idle_timeout_ms)
         self.accept(after)
+        self._reported = self._reports
         self.groups.add(self._reports)
+        self.orders = ()
         closed = self.close_windows()
         return results if closed is None else pa.concat_tables([results, closed])
+
+    def clean_up(self, *, bytes_at_once: int = BYTES_AT_ONCE, keep: bool = False) -> Iterator[pa.Table]:
+        """Emit all that is owed, an epoch at a time; each is committed before its results are handed over."""
+        while orders := cleaning_orders(self.plan, self.manifest, bytes_at_once=bytes_at_once, keep=keep):
+            yield self.run_orders(orders)
+
+    def run_orders(self, orders: Sequence[Order]) -> pa.Table:
+        """Run an epoch without rows that carries out some orders, and commit it."""
+        results, after = self.attempt_orders(orders)
+        self.accept(after)
+        self._reported = self._reports
+        closed = self.close_windows()
+        return results if closed is None else pa.concat_tables([results, closed])
+
+    def attempt_orders(self, orders: Sequence[Order]) -> tuple[pa.Table, Manifest]:
+        """Run an epoch without rows that carries out some orders, and do not commit it."""
+        outputs, reports = self._run_stages([[] for _ in range(self.plan.stage_count)], orders)
+        after = commit_cleaning(self.plan, self.manifest, reports, orders)
+        return self._shown(outputs, after), after
 
     def close_windows(self) -> pa.Table | None:
         """Close the windows of an aggregation that the watermark has passed, if they are to be shown now."""
@@ -136,15 +164,32 @@ class InProcessQuery:
             tuple(batch[s.name].num_rows if s.name in batch else 0 for s in self.query.streams),
             tuple(self._latest(s.event_time, batch.get(s.name)) for s in self.query.streams),
         )
+        outputs, reports = self._run_stages(inboxes, self.orders)
+        after = commit(
+            self.plan,
+            self.manifest,
+            reports,
+            intake,
+            batch=None,
+            now_ms=now_ms,
+            idle_timeout_ms=idle_timeout_ms,
+            orders=self.orders,
+        )
+        return self._shown(outputs, after), after
+
+    def _run_stages(
+        self, inboxes: list[list[pa.RecordBatch]], orders: Sequence[Order]
+    ) -> tuple[list[pa.RecordBatch], list[SlotReport]]:
         attempt = uuid.uuid4().hex[:8]  # a name no attempt before a restart has used
         outputs: list[pa.RecordBatch] = []
         reports: list[SlotReport] = []
+        memory = shares_of_memory(self.plan, self.budget, self.manifest.slots, self._reported)
         for number in range(self.plan.stage_count):
             run = step if number < len(self.plan.stages) else aggregate_step
-            for task in slot_tasks(self.plan, self.manifest, number):
+            for task in slot_tasks(self.plan, self.manifest, number, orders, memory):
                 share = [self._share(frame, task.slot) for frame in inboxes[number]]
                 emitted: list[Emitted] = []
-                running = run(self.plan, named(task, attempt), share, self._tiers(), self.cut, self.merging)
+                running = run(self.plan, named(task, attempt), share, self._tiers(task), self.cut, self.merging)
                 reports.append(drain(running, emitted))
                 for one in emitted:
                     if one.stage is None:
@@ -152,25 +197,28 @@ class InProcessQuery:
                     else:
                         inboxes[one.stage].append(self._hashed(one.rows, one.stage))
         self._reports = reports
-        after = commit(
-            self.plan, self.manifest, reports, intake, batch=None, now_ms=now_ms, idle_timeout_ms=idle_timeout_ms
-        )
+        return outputs, reports
+
+    def _shown(self, outputs: list[pa.RecordBatch], after: Manifest) -> pa.Table:
         if self.plan.aggregate is not None:
             seen = arrived(self.plan, after)
             shown = [with_intervals(self.plan.aggregate, rows, seen) for rows in outputs]
-            return pa.Table.from_batches(shown, schema=self.plan.aggregate.output_schema), after
+            return pa.Table.from_batches(shown, schema=self.plan.aggregate.output_schema)
         results = pa.Table.from_batches(outputs, schema=self.plan.output_schema)
         columns = [internal_name(item.column) for item in self.query.select if item.column]
-        return results.select(columns).rename_columns([item.name for item in self.query.select]), after
+        return results.select(columns).rename_columns([item.name for item in self.query.select])
 
     def attempt_closing(self) -> tuple[pa.Table, Manifest]:
         """Run an epoch without rows, which closes windows, and do not commit it."""
         assert self.plan.aggregate is not None
         attempt = uuid.uuid4().hex[:8]
         emitted: list[Emitted] = []
+        memory = shares_of_memory(self.plan, self.budget, self.manifest.slots, self._reported)
         reports = [
-            drain(aggregate_step(self.plan, named(task, attempt), [], self._tiers(), self.cut, self.merging), emitted)
-            for task in closing_tasks(self.plan, self.manifest)
+            drain(
+                aggregate_step(self.plan, named(task, attempt), [], self._tiers(task), self.cut, self.merging), emitted
+            )
+            for task in closing_tasks(self.plan, self.manifest, memory)
         ]
         rows = pa.Table.from_batches([one.rows for one in emitted], schema=self.plan.aggregate.output_schema)
         return rows, commit_closing(self.plan, self.manifest, reports)
@@ -230,9 +278,8 @@ class InProcessQuery:
         groups = group_of(frame.column(HASH).to_numpy().view(np.uint64), self.plan.partitions)
         return frame.filter(pa.array(np.asarray(self.manifest.assignment)[groups] == slot))
 
-    def _tiers(self) -> Tiers:
-        budget = None if self.budget is None else self.budget // self.plan.stage_count
-        return Tiers(self.folder / "segments", self.memory, budget)
+    def _tiers(self, task: SlotTask) -> Tiers:
+        return Tiers(self.folder / "segments", self.memory, task.memory_bytes)
 
     def _latest(self, event_time: str | None, table: pa.Table | None) -> int | None:
         if table is None or event_time is None or not self.plan.windowed:

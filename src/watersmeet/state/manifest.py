@@ -2,14 +2,18 @@
 
 A segment is a file; an *extent* is one run of it, cut to a range of partition groups, that belongs to one slot. Spill,
 relocation and a change of the number of slots only rewrite extents. Manifest e-1 holds everything epoch e needs:
-the watermark that decides lateness, the assignment of groups to slots, and the extents.
+the watermark that decides lateness, the assignment of groups to slots, and the extents; and manifest e says which
+orders the epoch carried out beside joining, so that it can be computed again.
+
+Extents of one partition group have *generations* (DESIGN 2): combinations of rows of one generation have been
+emitted, all others are owed. `ACTIVE` rows are probed by what arrives; all other generations are closed.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from operator import attrgetter
 from typing import Any
 
@@ -18,6 +22,9 @@ from watersmeet.plan.partitioning import even_assignment, group_ranges
 
 FORMAT_VERSION = 1
 BEFORE_FIRST_EPOCH = -1
+ACTIVE = 0
+SETTLED = 1
+"""The generation of groups that were cleaned up and stay on disk; those closed by epoch e are numbered e + 2."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +48,25 @@ class ExtentRef:
     expires_us: int | None
     group_low: int
     group_high: int
+    generation: int = ACTIVE
+    since_us: int | None = None
+    """Of a closed generation in a windowed query: nothing that it owes is earlier."""
+
+    @property
+    def is_active(self) -> bool:
+        return self.generation == ACTIVE
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a slot does in a stage beside joining: before it, close groups; after it, clean up a range of groups."""
+
+    stage: int
+    slot: int
+    spill: tuple[int, ...] = ()
+    clean: tuple[int, int] | None = None
+    keep: bool = False
+    """Whether groups that were cleaned up are active again; otherwise they are closed, and owe nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +87,10 @@ class Manifest:
     """Windows of an aggregation that end by then have been closed: their groups are shown, or can no longer change."""
     closing: bool = False
     """Whether the epoch took in no rows, and closed windows."""
+    cleaning: bool = False
+    """Whether the epoch took in no rows, and carried out orders."""
+    ran: tuple[Order, ...] = ()
+    """The orders that the epoch carried out."""
 
     @property
     def slots(self) -> int:
@@ -70,6 +100,7 @@ class Manifest:
         value = {f.name: getattr(self, f.name) for f in fields(self)}
         value["segments"] = [[s.name, s.bytes, s.crc] for s in self.segments.values()]
         value["extents"] = [[[_values(e) for e in slot] for slot in stage] for stage in self.extents]
+        value["ran"] = [asdict(order) for order in self.ran]
         return json.dumps({"format": FORMAT_VERSION, **value}).encode()
 
 
@@ -104,7 +135,13 @@ def from_json(data: bytes) -> Manifest:
     extents = tuple(tuple(tuple(ExtentRef(*entry) for entry in slot) for slot in stage) for stage in stages)
     for name in ("times_max_us", "last_seen_ms", "assignment"):
         value[name] = tuple(value[name])
+    value["ran"] = tuple(_order(entry) for entry in value.get("ran", ()))
     return Manifest(segments=segments, extents=extents, **value)
+
+
+def _order(entry: dict[str, Any]) -> Order:
+    clean = entry["clean"]
+    return Order(**{**entry, "spill": tuple(entry["spill"]), "clean": None if clean is None else tuple(clean)})
 
 
 def reassign(manifest: Manifest, slots: int) -> Manifest:

@@ -124,7 +124,9 @@ def _write_run(out: _ChecksumWriter, run: Run, schemas: list[pa.Schema]) -> dict
 
 def _compact(run: Run) -> Run:
     """A run that shares arrays with a longer one (a cut by hash), with arrays of its own."""
-    if run.rank_base == 0 and run.starts[0] == 0 and (run.codes is None or len(run.codes) == run.rows):
+    lengths = [len(run.codes)] if run.codes is not None else []
+    lengths += [run.payload.num_rows] if run.payload.num_columns else []
+    if run.rank_base == 0 and run.starts[0] == 0 and all(length == run.rows for length in lengths):
         return run
     rows = run.rows_slice()
     codes = None if run.codes is None else run.codes[rows] - np.int64(run.rank_base << run.time_bits)

@@ -33,9 +33,9 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from watersmeet.engine.aggregate import aggregate_step
-from watersmeet.engine.fold import SlotReport, SlotTask
 from watersmeet.engine.groups import with_intervals
 from watersmeet.engine.step import step
+from watersmeet.engine.task import SlotReport, SlotTask
 from watersmeet.errors import QueryError
 from watersmeet.plan.frame import REPORT, RESULTS, STAGE
 from watersmeet.plan.stages import JoinPlan

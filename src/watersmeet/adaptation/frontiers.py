@@ -1,0 +1,88 @@
+"""Frontiers (DESIGN 3.6): how far back results may still come that generations of groups owe each other.
+
+Rows of a store are let go when the frontiers of all its siblings have passed them. The frontier of a stream is the
+watermark. That of a node's output is held back by what the node owes, and all nodes below it: a closed extent says
+since when (`ExtentRef.since_us`). Groups of one generation owe nothing; whatever arrives for them is not late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from watersmeet.adaptation.clean_up import owing_ranges
+from watersmeet.plan.stages import JoinPlan
+from watersmeet.plan.tree import streams_of
+from watersmeet.state.manifest import ExtentRef, Manifest
+
+Streams = frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Debt:
+    """A node, as the streams it joins, that may owe results of this time and later; on one slot in one stage."""
+
+    stage: int
+    slot: int
+    streams: Streams
+    since_us: int
+
+
+def debts(plan: JoinPlan, manifest: Manifest) -> list[Debt]:
+    """What may be owed, and since when."""
+    found: dict[tuple[int, int, Streams], int] = {}
+    for number in range(len(plan.stages)):
+        for slot, extents in enumerate(manifest.extents[number]):
+            owing = owing_ranges(extents)
+            closed = [e for e in extents if e.since_us is not None and _overlaps(e, owing)]
+            if closed:
+                above = [node for _, node in stores_and_nodes(plan, number, slot)]
+                for extent in closed:
+                    place = number, slot, above[extent.store]
+                    assert extent.since_us is not None
+                    found[place] = min(extent.since_us, found.get(place, extent.since_us))
+    return [Debt(*place, since) for place, since in found.items()]
+
+
+def _overlaps(extent: ExtentRef, ranges: Iterable[tuple[int, int]]) -> bool:
+    return any(extent.group_low < high and low < extent.group_high for low, high in ranges)
+
+
+def stores_and_nodes(plan: JoinPlan, stage: int, slot: int) -> Iterator[tuple[Streams, Streams]]:
+    """For every store of a stage: the streams it is of, and those of the node that it is an input of."""
+    found = plan.stages[stage]
+    if found.hops:
+        for layout in found.stores(stage, slot):
+            yield frozenset(streams_of(layout.tree)), frozenset(streams_of(found.node))
+        return
+    for node in found.shape(slot):
+        joined = frozenset(stream for layout in node.inputs for stream in streams_of(layout.tree))
+        for layout in node.inputs:
+            yield frozenset(streams_of(layout.tree)), joined
+
+
+def holds(plan: JoinPlan, stage: int, slot: int, owed: Iterable[Debt]) -> tuple[int | None, ...]:
+    """Per store of a stage: since when results may still come to its siblings that are owed below them."""
+    relevant = [debt for debt in owed if debt.stage != stage or debt.slot == slot]
+    if not relevant:
+        return ()
+    return tuple(
+        min((debt.since_us for debt in relevant if debt.streams <= node - store), default=None)
+        for store, node in stores_and_nodes(plan, stage, slot)
+    )
+
+
+def frontier_of_stage(
+    plan: JoinPlan, stage: int, slot: int, watermark_us: int | None, owed: Iterable[Debt]
+) -> int | None:
+    """No row that comes to a node of the stage is earlier: a late one is dropped, an owed one is not."""
+    inside = frozenset(streams_of(plan.stages[stage].node))
+    below = [d.since_us for d in owed if d.streams < inside and (d.stage != stage or d.slot == slot)]
+    return None if watermark_us is None else min([watermark_us, *below])
+
+
+def frontier(manifest: Manifest, owed: Iterable[Debt]) -> int | None:
+    """No result of the join that is yet to come is earlier."""
+    if manifest.watermark_us is None:
+        return None
+    return min([manifest.watermark_us, *(debt.since_us for debt in owed)])

@@ -1,0 +1,71 @@
+"""What generations of a group owe each other: results whose rows are not all of one generation (S3, equations 3 and 4).
+
+A node has emitted the combinations within single generations, and no others. So its clean-up is a join of all its rows
+that yields mixed results only: every row of the first input, of whatever generation, probes all rows of the others.
+That is what the papers' repeated merging of two generations yields in the end, in one pass and for any number of them.
+
+Windowed queries cannot wait: when rows expire, the results they still owe are emitted first. A result over several
+generations is found when the first of its rows expires, with the others still there:
+
+    rows of input i that expire  x  rows of j < i that stay  x  all rows of j > i
+
+What a node owes is an ordinary arrival for its parent, which joins it with active rows and stores it with them. So
+nodes are cleaned up children first, and nothing here knows of the tree above.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from watersmeet.engine.generations import Part, ranges_by_rows
+from watersmeet.engine.layers import cut_to_groups
+from watersmeet.engine.mjoin import Generations, Joined, probe
+from watersmeet.plan.nodes import NodePlan
+
+ROWS_AT_ONCE = 1 << 19
+"""Rows of a node that are cleaned up at once, unless one group has more."""
+
+
+def owed_in_groups(
+    node: NodePlan, parts: Sequence[Part], group_low: int, group_high: int, partitions: int
+) -> Iterator[Joined]:
+    """What the groups of a range owe at a node, given all rows of its stores."""
+    of_node = [part for part in parts if 0 <= part.store - node.first_store < len(node.inputs)]
+    if len({part.generation for part in of_node}) < 2:
+        return
+    runs = [part.run for part in of_node]
+    for low, high in ranges_by_rows(runs, group_low, group_high, partitions, ROWS_AT_ONCE):
+        cut = [Part(p.store, p.generation, cut_to_groups(p.run, low, high, partitions)) for p in of_node]
+        here = [part for part in cut if part.run.rows]
+        if len({part.generation for part in here}) > 1:
+            inputs = _by_input(node, here)
+            yield from _mixed(node, 0, inputs[0], inputs)
+
+
+def owed_at_expiry(node: NodePlan, expiring: Sequence[Part], staying: Sequence[Part]) -> Iterator[Joined]:
+    """What is owed at a node that some of its rows take part in which expire."""
+    first, others = _by_input(node, expiring), _by_input(node, staying)
+    if len({part.generation for parts in (*first, *others) for part in parts}) < 2:
+        return
+    for i, leaving in enumerate(first):
+        targets = [others[j] if j < i else [*others[j], *first[j]] for j in range(len(first))]
+        yield from _mixed(node, i, leaving, targets)
+
+
+def _mixed(node: NodePlan, origin: int, rows: Sequence[Part], targets: Sequence[Sequence[Part]]) -> Iterator[Joined]:
+    runs = [[part.run for part in parts] for parts in targets]
+    generations = [[part.generation for part in parts] for parts in targets]
+    for part in rows:
+        # Its pairs and matches would tell the cost model of rows that did not arrive together.
+        yield from probe(
+            node, origin, part.run, runs, counts=Counter(), generations=Generations(part.generation, generations)
+        )
+
+
+def _by_input(node: NodePlan, parts: Sequence[Part]) -> list[list[Part]]:
+    found: list[list[Part]] = [[] for _ in node.inputs]
+    for part in parts:
+        if 0 <= part.store - node.first_store < len(node.inputs):
+            found[part.store - node.first_store].append(part)
+    return found

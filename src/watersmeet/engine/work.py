@@ -1,0 +1,109 @@
+"""The stores of a slot while an epoch runs: what is active, and what arrives to be stored."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from watersmeet.engine.generations import Part
+from watersmeet.engine.mjoin import Joined, probe
+from watersmeet.engine.outbox import runs_of
+from watersmeet.engine.statistics import Tally
+from watersmeet.plan.nodes import NodePlan
+from watersmeet.state.manifest import ACTIVE
+from watersmeet.state.run import Run
+from watersmeet.state.segment import read_segment, write_segment
+
+HELD_BYTES_MAX = 128 << 20
+"""Rows of an epoch that wait in memory until they are written."""
+
+
+class Scratch:
+    """From the second chunk of a large inbox on, or when much has been held, rows are kept on disk."""
+
+    def __init__(self, parent: Path, cleanup: ExitStack) -> None:
+        self._parent, self._cleanup = parent, cleanup
+        self._folder: Path | None = None
+        self._files = self._held = 0
+
+    def open(self) -> None:
+        if self._folder is None:
+            self._parent.mkdir(parents=True, exist_ok=True)
+            folder = tempfile.TemporaryDirectory(prefix=".scratch-", dir=self._parent)
+            self._folder = Path(self._cleanup.enter_context(folder))
+
+    def keep(self, store: int, run: Run) -> Run:
+        self._held += run.kept_bytes()
+        if self._held > HELD_BYTES_MAX:
+            self.open()
+        if self._folder is None:
+            return run
+        path = self._folder / str(self._files)
+        self._files += 1
+        with path.open("xb") as file:
+            write_segment(file, [(store, run)])
+        return read_segment(path)[0][1]
+
+
+class Work:
+    """The stores of a slot while its chunks are joined."""
+
+    def __init__(self, nodes: tuple[NodePlan, ...], stores: list[list[Run]], scratch: Scratch, tally: Tally) -> None:
+        self.nodes, self.stores, self.scratch, self.tally = nodes, stores, scratch, tally
+        self.arrived: list[tuple[int, Run]] = []
+
+    def results(self, number: int, deltas: list[list[Run]]) -> Iterator[Joined]:
+        """What the deltas of one chunk add to the results of a node; the stores below it are brought up to date."""
+        node = self.nodes[number]
+        for i in range(len(node.inputs)):
+            for run in self._delta(node, i, deltas):
+                first, last = node.first_store, node.first_store + len(node.inputs)
+                found = probe(node, i, run, self.stores[first:last], counts=self.tally.counts)
+                yield from self.tally.timed("probe", found)
+                self._add(first + i, run)
+
+    def take_arrived(self) -> list[tuple[int, Run]]:
+        arrived, self.arrived = self.arrived, []
+        return arrived
+
+    def _delta(self, node: NodePlan, i: int, deltas: list[list[Run]]) -> Iterator[Run]:
+        """The rows that are new to an input: those of the chunk, or results of the node below."""
+        child, source = node.children[i], node.stage_inputs[i]
+        if source is not None:
+            yield from deltas[source]
+            return
+        assert child is not None
+        for joined in self.results(child, deltas):
+            self.tally.counts["intermediate"] += joined.rows
+            self.tally.trace(joined, is_final=False)
+            yield from runs_of(joined, node.inputs[i], self.tally.partitions)
+
+    def deliver(self, number: int, joined: Joined) -> Iterator[Joined]:
+        """What a node owed is an arrival for its parent; what the topmost one owed are results of the stage."""
+        found = [(p, parent.children.index(number)) for p, parent in enumerate(self.nodes) if number in parent.children]
+        if not found:
+            yield joined
+            return
+        (above, i), *_ = found
+        parent = self.nodes[above]
+        self.tally.counts["intermediate"] += joined.rows
+        for run in runs_of(joined, parent.inputs[i], self.tally.partitions):
+            first, last = parent.first_store, parent.first_store + len(parent.inputs)
+            for result in probe(parent, i, run, self.stores[first:last]):
+                yield from self.deliver(above, result)
+            self._add(first + i, run)
+
+    def active(self) -> list[Part]:
+        return [Part(store, ACTIVE, run) for store, runs in enumerate(self.stores) for run in runs]
+
+    def forget(self, parts: Sequence[Part]) -> None:
+        """Rows that have expired are active no longer."""
+        gone = {id(part.run) for part in parts}
+        self.stores = [[run for run in runs if id(run) not in gone] for runs in self.stores]
+
+    def _add(self, store: int, run: Run) -> None:
+        run = self.scratch.keep(store, run)
+        self.stores[store].append(run)
+        self.arrived.append((store, run))
