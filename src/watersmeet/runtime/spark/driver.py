@@ -4,6 +4,9 @@
       id is that of the last manifest?  acknowledged: nothing to do.  not: run the epoch again *for the sink only*
       otherwise                         run the epoch on the last manifest, commit, send, acknowledge, discard
 
+Epochs without rows follow a batch (windows that close), or are run on their own (clean-up, at the end of a finite
+stream or when asked for). They need no batch to be sent again, so one that never reached the sink is sent first.
+
 A Python foreachBatch may still be running after `stop()` (SPARK-39218), so every batch passes a gate that `close`
 shuts, and the exclusive creation of the manifest fences whoever comes too late.
 """
@@ -12,26 +15,30 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
+from watersmeet.adaptation.clean_up import cleaning_orders, groups_left
+from watersmeet.adaptation.coordinator import Coordinator, Spilling
+from watersmeet.engine.task import SlotReport
 from watersmeet.errors import CheckpointError, WatersmeetError, error_from_worker
 from watersmeet.failpoints import failpoint
 from watersmeet.observe.progress import EpochProgress
-from watersmeet.observe.statistics import GroupStatistics, arrivals, costs, selectivities, stores
+from watersmeet.observe.statistics import arrivals, costs, selectivities, stores
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.query.logical import JoinQuery
-from watersmeet.runtime.epoch import Intake, commit, commit_closing, counts_of, must_close, resumed
-from watersmeet.runtime.spark.job import EpochJob, Folders
+from watersmeet.runtime.epoch import Intake, commit, commit_cleaning, commit_closing, counts_of, must_close, resumed
+from watersmeet.runtime.spark.job import EpochJob, Folders, Work
 from watersmeet.runtime.spark.part_files import PartFolder
 from watersmeet.runtime.spark.sinks import FileSink, Sink
 from watersmeet.state.checkpoint import Checkpoint
-from watersmeet.state.manifest import Manifest, before_first_epoch
+from watersmeet.state.manifest import Manifest, Order, before_first_epoch
 
 
 class Stopped(Exception):
@@ -53,6 +60,8 @@ class EpochDriver:
         idle_timeout_ms: int | None,
         parts: PartFolder | None,
         on_progress: Callable[[EpochProgress], None],
+        spilling: Spilling,
+        session: SparkSession,
     ) -> None:
         self.query, self.plan, self.checkpoint, self.folders, self.sink = query, plan, checkpoint, folders, sink
         self.slots, self.idle_timeout_ms, self.parts, self.on_progress = slots, idle_timeout_ms, parts, on_progress
@@ -61,29 +70,35 @@ class EpochDriver:
         self._closed = False
         self._committed = checkpoint.latest()
         self._started: float | None = None
-        self.groups = GroupStatistics(plan)
+        self._session, self._clone = session, None
+        self.coordinator = Coordinator(plan, slots, spilling)
         if (kept := checkpoint.read_statistics()) is not None:
-            self.groups.restore(kept)
+            self.coordinator.ledger.restore(kept)
         self._before = self._recover()
 
     def group_table(self) -> pa.Table:
         last = self._committed
-        return self.groups.table(last.assignment if last is not None else self._nothing().assignment)
+        return self.coordinator.ledger.table(last.assignment if last is not None else self._nothing().assignment)
 
     def run_batch(self, batch: DataFrame, batch_id: int) -> None:
         """The foreachBatch function."""
-        with self._gate:
+        with self._gate, self._noting_failure():
             self._require_open()
-            try:
-                self._run_batch(batch, batch_id)
-            except WatersmeetError as error:
-                self.failure = error
-                raise
-            except PySparkException as error:
-                self.failure = error_from_worker(str(error))
-                if self.failure is None:
-                    raise
-                raise self.failure from error
+            self._clone = batch.sparkSession
+            self._run_batch(batch, batch_id)
+
+    def clean_up(self) -> int:
+        """Emit all that is owed, an epoch at a time; how many results that makes."""
+        with self._gate, self._noting_failure():
+            self._require_open()
+            self._send_unsent()
+            results = 0
+            while self._committed is not None:
+                orders = cleaning_orders(self.plan, self._committed)
+                if not orders:
+                    break
+                results += self._clean(self._committed, orders)
+            return results
 
     def refuse_further_batches(self) -> None:
         """Let no batch start, and the running one end before its next irrevocable step."""
@@ -94,6 +109,19 @@ class EpochDriver:
         self._closed = True
         with self._gate:
             self.checkpoint.release()
+
+    @contextmanager
+    def _noting_failure(self) -> Iterator[None]:
+        try:
+            yield
+        except WatersmeetError as error:
+            self.failure = error
+            raise
+        except PySparkException as error:
+            self.failure = error_from_worker(str(error))
+            if self.failure is None:
+                raise
+            raise self.failure from error
 
     def _recover(self) -> Manifest | None:
         """The manifest before an unacknowledged one; leftovers of failed attempts are removed."""
@@ -115,8 +143,9 @@ class EpochDriver:
             if not self.checkpoint.is_acknowledged(last.epoch):
                 self._send_again(batch, last)
             if must_close(self.plan, last):
-                self._close_windows(batch, last)
+                self._close_windows(last)
             return
+        self._send_unsent()
         if last is not None and not self.checkpoint.is_acknowledged(last.epoch):
             raise CheckpointError(
                 f"Spark goes on to batch {batch_id}, but the results of epoch {last.epoch} never reached the sink",
@@ -124,7 +153,7 @@ class EpochDriver:
             )
         progress = self._advance(batch, batch_id, last)
         if self._committed is not None and must_close(self.plan, self._committed):
-            closed = self._close_windows(batch, self._committed)
+            closed = self._close_windows(self._committed)
             results = progress.counts.get("results", 0) + closed
             progress = replace(
                 progress,
@@ -135,54 +164,78 @@ class EpochDriver:
             )
         self.on_progress(progress)
 
-    def _close_windows(self, batch: DataFrame, last: Manifest) -> int:
+    def _close_windows(self, last: Manifest) -> int:
         """An epoch without rows: the windows that the watermark has passed are shown; how many rows that makes."""
         before = resumed(self.plan, last, self.slots)
-        job = EpochJob(self.query, self.plan, before, batch, self.folders, closing=True)
-        try:
+        job = self._job(before, self._rowless, Work(closing=True, memory=self.coordinator.memory))
+        with closing(job):
             reports = job.reports()
             failpoint("after-job")
-            after = commit_closing(self.plan, before, reports)
-            self._require_open()
-            self.checkpoint.commit(after)
-            self._committed, self._before = after, last
-            self._send(job, after, batch)
-        finally:
-            job.close()
-        self.checkpoint.discard_before(after, last)
-        self._before = None
+            self._commit_and_send(job, commit_closing(self.plan, before, reports), last)
         return counts_of(reports).get("results", 0)
+
+    def _clean(self, last: Manifest, orders: Sequence[Order]) -> int:
+        """An epoch without rows that cleans up some groups; how many results that makes."""
+        started = time.monotonic()
+        before = resumed(self.plan, last, self.slots)
+        job = self._job(before, self._rowless, Work(orders, memory=self.coordinator.memory))
+        with closing(job):
+            reports = job.reports()
+            failpoint("after-job")
+            joined = time.monotonic()
+            after = commit_cleaning(self.plan, before, reports, orders)
+            committed = self._commit_and_send(job, after, last)
+        results = counts_of(reports).get("results", 0)
+        intake = Intake((0,) * len(self.plan.names), (None,) * len(self.plan.names))
+        progress = self._progress(before, after, intake, reports, (started, joined, committed))
+        if must_close(self.plan, after):
+            results += self._close_windows(after)
+        self.on_progress(progress)
+        return results
 
     def _advance(self, batch: DataFrame, batch_id: int, last: Manifest | None) -> EpochProgress:
         started = time.monotonic()
         before = resumed(self.plan, last or self._nothing(), self.slots)
-        job = EpochJob(self.query, self.plan, before, batch, self.folders, self.parts)
-        try:
+        orders = self.coordinator.orders
+        job = self._job(before, batch, Work(orders, memory=self.coordinator.memory))
+        with closing(job):
             reports = job.reports()
             failpoint("after-job")
             joined = time.monotonic()
             now_ms = time.time_ns() // 1_000_000
             intake = job.intake()
             after = commit(
-                self.plan, before, reports, intake, batch=batch_id, now_ms=now_ms, idle_timeout_ms=self.idle_timeout_ms
+                self.plan,
+                before,
+                reports,
+                intake,
+                batch=batch_id,
+                now_ms=now_ms,
+                idle_timeout_ms=self.idle_timeout_ms,
+                orders=orders,
             )
-            self._require_open()
-            self.checkpoint.commit(after)
-            self._committed, self._before = after, last
-            committed = time.monotonic()
-            self._send(job, after, batch)
-        finally:
-            job.close()
+            committed = self._commit_and_send(job, after, last)
+        return self._progress(before, after, intake, reports, (started, joined, committed))
+
+    def _progress(
+        self,
+        before: Manifest,
+        after: Manifest,
+        intake: Intake,
+        reports: Sequence[SlotReport],
+        times: tuple[float, float, float],
+    ) -> EpochProgress:
+        """What a committed epoch did; what is learned from it is kept."""
         sent = time.monotonic()
-        self.checkpoint.discard_before(after, last)
-        self._before = None
-        self.groups.add(reports)
-        self.checkpoint.write_statistics(self.groups.table(after.assignment))
+        started, joined, committed = times
+        events = self.coordinator.note(after, reports)
+        self.checkpoint.write_statistics(self.coordinator.ledger.table(after.assignment))
+        self.checkpoint.write_events([event.to_json() for event in events])
         since, self._started = self._started, started
         seconds = started - since if since is not None else sent - started
         return EpochProgress(
             epoch=after.epoch,
-            batch=batch_id,
+            batch=-1 if after.batch is None else after.batch,
             slots=before.slots,
             rows=dict(zip((s.name for s in self.query.streams), intake.rows, strict=True)),
             counts=counts_of(reports),
@@ -195,6 +248,9 @@ class EpochDriver:
             commit_ms=round((committed - joined) * 1000),
             sink_ms=round((sent - committed) * 1000),
             statistics=self._statistics(before, after, intake, seconds),
+            events=tuple(events),
+            is_cleaning=after.cleaning,
+            owing_groups=groups_left(after),
         )
 
     def _statistics(self, before: Manifest, after: Manifest, intake: Intake, seconds: float) -> dict[str, Any]:
@@ -204,30 +260,58 @@ class EpochDriver:
             "selectivities": selectivities(self.query, self.plan, after.totals),
             "stores": stores(after.totals),
             "costsNs": costs(after.totals),
-            "partitionGroups": self.groups.summary(),
+            "partitionGroups": self.coordinator.ledger.summary(),
         }
 
-    def _send_again(self, batch: DataFrame, last: Manifest) -> None:
+    def _send_unsent(self) -> None:
+        """Send the results of an epoch without rows that was committed and never acknowledged."""
+        last = self._committed
+        if last is not None and (last.closing or last.cleaning) and not self.checkpoint.is_acknowledged(last.epoch):
+            self._send_again(self._rowless, last)
+            if must_close(self.plan, last):
+                self._close_windows(last)
+
+    def _send_again(self, rows: DataFrame | SparkSession, last: Manifest) -> None:
         """Compute the results of a committed epoch once more; its state stays as it was committed."""
         before = resumed(self.plan, self._before or self._nothing(), self.slots)
-        job = EpochJob(self.query, self.plan, before, batch, self.folders, self.parts, closing=last.closing)
-        try:
+        without_rows = last.closing or last.cleaning
+        job = self._job(before, self._rowless if without_rows else rows, Work(last.ran, last.closing))
+        with closing(job):
             job.reports()
-            self._send(job, last, batch)
-        finally:
-            job.close()
+            self._send(job, last)
         self.checkpoint.sweep(last)
         self._before = None
 
-    def _send(self, job: EpochJob, manifest: Manifest, batch: DataFrame) -> None:
+    def _job(self, before: Manifest, rows: DataFrame | SparkSession, work: Work) -> EpochJob:
+        return EpochJob(self.query, self.plan, before, rows, self.folders, None if work.closing else self.parts, work)
+
+    def _commit_and_send(self, job: EpochJob, after: Manifest, last: Manifest | None) -> float:
+        """The irrevocable steps of an epoch; when it was committed."""
+        self._require_open()
+        self.checkpoint.commit(after)
+        self._committed, self._before = after, last
+        committed = time.monotonic()
+        self._send(job, after)
+        self.checkpoint.discard_before(after, last)
+        self._before = None
+        return committed
+
+    def _send(self, job: EpochJob, manifest: Manifest) -> None:
         self._require_open()
         failpoint("before-sink")
         if self.parts is not None and isinstance(self.sink, FileSink):
-            self.sink.add(batch.sparkSession, job.part_files, manifest.epoch)
+            self.sink.add(self._rowless, job.part_files, manifest.epoch)
         else:
             self.sink.write(job.results(manifest), manifest.epoch)
         failpoint("after-sink")
         self.checkpoint.acknowledge(manifest.epoch)
+
+    @property
+    def _rowless(self) -> SparkSession:
+        """The session of epochs without rows: the clone that the stream has made of the user's, or one like it."""
+        if self._clone is None:
+            self._clone = SparkSession(self._session.sparkContext, self._session._jsparkSession.cloneSession())
+        return self._clone
 
     def _nothing(self) -> Manifest:
         return before_first_epoch(len(self.query.streams), self.plan.stage_count, self.plan.partitions, self.slots)

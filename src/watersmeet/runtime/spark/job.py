@@ -41,7 +41,15 @@ from watersmeet.plan.frame import REPORT, RESULTS, STAGE
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.query.expressions import quote
 from watersmeet.query.logical import JoinQuery, SelectItem, internal_name
-from watersmeet.runtime.epoch import Intake, arrived, closing_tasks, named, one_report_per_task, slot_tasks
+from watersmeet.runtime.epoch import (
+    Intake,
+    MemoryShares,
+    arrived,
+    closing_tasks,
+    named,
+    one_report_per_task,
+    slot_tasks,
+)
 from watersmeet.runtime.spark.grouping import (
     received,
     reports_only,
@@ -53,7 +61,7 @@ from watersmeet.runtime.spark.grouping import (
 from watersmeet.runtime.spark.memory import remove_other_runs
 from watersmeet.runtime.spark.part_files import PartFolder, PartWriter, remove_parts
 from watersmeet.runtime.spark.source import hashed, intake_of, observe, of_stage, spark_type, split
-from watersmeet.state.manifest import ExtentRef, Manifest, SegmentRef
+from watersmeet.state.manifest import ExtentRef, Manifest, Order, SegmentRef
 from watersmeet.state.part_file import PartFile
 from watersmeet.state.tiers import Tiers
 
@@ -67,16 +75,26 @@ PACKED_BYTES_MAX = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class Folders:
-    """Where tasks find and put state, and how much of it may be in memory per slot."""
+    """Where tasks find and put state."""
 
     segments: Path
     memory: Path | None
-    budget_bytes: int | None
 
-    def tiers(self, plan: JoinPlan) -> Tiers:
+    def tiers(self, task: SlotTask) -> Tiers:
         """The tiers of one slot in one stage."""
-        share = None if self.budget_bytes is None else self.budget_bytes // plan.stage_count
-        return Tiers(self.segments, self.memory, share)
+        return Tiers(self.segments, self.memory, task.memory_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What an epoch does beside joining: carry out orders, or close windows of the aggregation and nothing else."""
+
+    orders: Sequence[Order] = ()
+    closing: bool = False
+    memory: MemoryShares | None = None
+
+
+NO_WORK = Work()
 
 
 class EpochJob:
@@ -88,13 +106,14 @@ class EpochJob:
         query: JoinQuery,
         plan: JoinPlan,
         before: Manifest,
-        batch: DataFrame,
+        rows: DataFrame | SparkSession,
         folders: Folders,
         parts: PartFolder | None = None,
-        *,
-        closing: bool = False,
+        work: Work = NO_WORK,
     ) -> None:
-        session = batch.sparkSession  # the stream's own clone: what is set here does not reach the user's session
+        """`rows` is the batch, or the session of an epoch without rows."""
+        # The stream's own clone of the session: what is set here does not reach the user's.
+        session = rows.sparkSession if isinstance(rows, DataFrame) else rows
         session.conf.set("spark.sql.adaptive.enabled", "false")
         session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(ARROW_BATCH_ROWS))
         grouped = () if plan.aggregate is None else sent_schema(plan).types[:-1]
@@ -105,17 +124,24 @@ class EpochJob:
         self._observation = Observation()
         self.part_files: list[PartFile] = []
         self._stages = range(plan.stage_count)
-        if closing:
+        self._work = work
+        if work.closing:
             assert plan.aggregate is not None
             self._stages = range(plan.aggregate.stage, plan.stage_count)
             nothing = session.range(0, before.slots, 1, before.slots)
-            self._packed = nothing.mapInArrow(_group_work(plan, closing_tasks(plan, before), folders), PACKED_DDL)
+            tasks = closing_tasks(plan, before, work.memory)
+            self._packed = nothing.mapInArrow(_group_work(plan, tasks, folders), PACKED_DDL)
         else:
-            rows = split(plan, observe(query, plan, batch, self._observation), before.assignment, before.slots)
-            self._packed = self._joined(rows, before, folders, parts)
+            if isinstance(rows, DataFrame):
+                frames = observe(query, plan, rows, self._observation)
+            else:
+                frames = no_frames(session, plan)
+            self._packed = self._joined(
+                split(plan, frames, before.assignment, before.slots), before, folders, parts
+            )
             if plan.aggregate is not None:
                 groups = split(plan, to_groups(query, plan, self._packed), before.assignment, before.slots)
-                tasks = slot_tasks(plan, before, plan.aggregate.stage)
+                tasks = slot_tasks(plan, before, plan.aggregate.stage, memory=work.memory)
                 self._packed = groups.mapInArrow(_group_work(plan, tasks, folders), PACKED_DDL)
         if parts is None:
             self._packed = self._packed.persist(StorageLevel.MEMORY_AND_DISK)
@@ -128,7 +154,8 @@ class EpochJob:
             inbox = of_stage(rows, number) if last else rows
             if sent[number]:
                 inbox = split(plan, reduce(DataFrame.union, sent[number], inbox), before.assignment, before.slots)
-            work = _slot_work(plan, slot_tasks(plan, before, number), folders, parts)
+            tasks = slot_tasks(plan, before, number, self._work.orders, self._work.memory)
+            work = _slot_work(plan, tasks, folders, parts)
             if number < last:
                 frames = hashed(plan, inbox.mapInArrow(work, frame_schema(plan)))
                 followers = stage.sends_to | {plan.heir(number)}
@@ -219,6 +246,12 @@ def frame_schema(plan: JoinPlan) -> StructType:
     return StructType([StructField(field.name, spark_type(field.type)) for field in plan.frame.schema])
 
 
+def no_frames(session: SparkSession, plan: JoinPlan) -> DataFrame:
+    """No rows, in a form that Spark does not see through: a relation it knows to be empty has no partitions."""
+    columns = [f"CAST(NULL AS {field.dataType.simpleString()}) AS {field.name}" for field in frame_schema(plan)]
+    return session.range(0, 1, 1, 1).filter("id < 0").selectExpr(*columns)
+
+
 def _this_task(tasks: Sequence[SlotTask], folders: Folders) -> SlotTask:
     """What the running Spark task has to do, with a name of its own for this attempt."""
     context = TaskContext.get()
@@ -235,7 +268,7 @@ def _group_work(plan: JoinPlan, tasks: Sequence[SlotTask], folders: Folders):  #
         task = _this_task(tasks, folders)
         reports: list[str | None] = []
         accumulated = received(plan.aggregate, frames, reports) if task.closing_us is None else ()
-        running = aggregate_step(plan, task, accumulated, folders.tiers(plan))
+        running = aggregate_step(plan, task, accumulated, folders.tiers(task))
         while True:
             try:
                 rows = next(running).rows
@@ -257,7 +290,7 @@ def _slot_work(  # type: ignore[no-untyped-def]
     def work(frames: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         task = _this_task(tasks, folders)
         told = _Told(plan, task.stage)
-        running = step(plan, task, told.without(frames), folders.tiers(plan))
+        running = step(plan, task, told.without(frames), folders.tiers(task))
         writer = PartWriter(parts, task.slot) if parts is not None else None
         try:
             while True:
