@@ -113,6 +113,8 @@ def fold(
     """The state after the epoch: old layers and arrived chunks, dead rows dropped, merged by tier, written."""
     with tally.spent_on("insert"):
         kept, segments = _written(plan, task, layers, arrived, tiers, merging, merge)
+    for store, run in (pair for chunk in arrived for pair in chunk):
+        tally.arrived(task.stage, store, run)
     inserted = sum(run.rows for chunk in arrived for _, run in chunk)
     tally.counts["inserted"] += inserted
     tally.counts["expired"] += sum(layer.rows for layer in layers) + inserted - sum(layer.rows for layer in kept)

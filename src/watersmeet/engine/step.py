@@ -81,9 +81,9 @@ def _deltas(
         yield deltas
 
 
-def _emit(plan: JoinPlan, feeds: Sequence[Place], joined: Joined, tally: Tally) -> Iterator[Emitted]:
+def _emit(plan: JoinPlan, stage: int, feeds: Sequence[Place], joined: Joined, tally: Tally) -> Iterator[Emitted]:
     tally.counts["intermediate" if feeds else "results" if plan.aggregate is None else "joined"] += joined.rows
-    tally.trace(joined, is_final=not feeds)
+    tally.trace(joined, is_final=not feeds, emitted_by=stage)
     yield from emit(plan, feeds, joined)
 
 
@@ -101,7 +101,7 @@ def _run_nodes(
     arrived: Arrived = []
     for deltas in inbox:
         for joined in work.results(len(work.nodes) - 1, deltas):
-            yield from _emit(plan, stage.feeds, joined, tally)
+            yield from _emit(plan, task.stage, stage.feeds, joined, tally)
         arrived.append(work.take_arrived())
     return arrived
 
@@ -126,7 +126,7 @@ def _run_hops(
     new = [[run for chunk in taken for run in chunk[number]] for number in range(len(stage.inputs))]
     for hop in stage.hops:
         for joined in _hop(stage, hop, old, new, tally):
-            yield from _emit(plan, hop.feeds, joined, tally)
+            yield from _emit(plan, task.stage, hop.feeds, joined, tally)
     stores = [index for index in stage.indexes if index.kept_in[0] == task.stage]
     return [
         [

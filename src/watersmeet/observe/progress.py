@@ -32,7 +32,7 @@ class EpochProgress:
     commit_ms: int
     sink_ms: int
     statistics: Mapping[str, Any] = field(default_factory=dict)
-    """Rates, selectivities, stores, costs and partition groups, see `observe/statistics.py`."""
+    """Rates, selectivities, stores and costs, see `observe/statistics.py`, and a summary of the partition groups."""
 
     def count(self, name: str) -> int:
         """A count, over all streams if it is kept per stream (`late.bank1`, `late.bank2`)."""

@@ -15,6 +15,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from watersmeet.adaptation.ledger import GroupLedger
 from watersmeet.engine.aggregate import aggregate_step
 from watersmeet.engine.compaction import Merging
 from watersmeet.engine.fold import DEFAULT_MERGING, SlotReport
@@ -23,7 +24,6 @@ from watersmeet.engine.inbox import chunks, normalise_key
 from watersmeet.engine.outbox import Emitted
 from watersmeet.engine.step import step
 from watersmeet.errors import QueryError
-from watersmeet.observe.statistics import GroupStatistics
 from watersmeet.plan.aggregate import OutputMode
 from watersmeet.plan.default_tree import default_tree
 from watersmeet.plan.frame import HASH, STAGE, STREAM, TIME, pool_name
@@ -101,7 +101,7 @@ class InProcessQuery:
         else:
             self.manifest = before_first_epoch(len(query.streams), self.plan.stage_count, partitions, slots)
         self.manifest = resumed(self.plan, self.manifest, slots)
-        self.groups = GroupStatistics(self.plan)
+        self.groups = GroupLedger(self.plan)
         self._reports: list[SlotReport] = []
 
     def run(self, batch: Mapping[str, pa.Table], *, now_ms: int = 0, idle_timeout_ms: int | None = None) -> pa.Table:

@@ -6,8 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from watersmeet.adaptation.ledger import GroupLedger
 from watersmeet.engine.statistics import SAMPLE
-from watersmeet.observe.statistics import GroupStatistics, arrivals, costs, selectivities, stores
+from watersmeet.observe.statistics import arrivals, costs, selectivities, stores
 from watersmeet.plan.partitioning import group_of
 from watersmeet.plan.tree import parse_tree
 from watersmeet.query.logical import JoinQuery, Stream, build_query
@@ -166,7 +167,7 @@ def test_statistics_go_on_from_a_table(tmp_path):
         partitions=PARTITIONS,
         trees=[parse_tree("((a b) c)", "abc")],
     )
-    second.groups = GroupStatistics(second.plan)
+    second.groups = GroupLedger(second.plan)
     second.groups.restore(first.groups.table(first.manifest.assignment))
     for batch in data[2:]:
         second.run(batch)

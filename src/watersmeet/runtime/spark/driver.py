@@ -20,10 +20,11 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
+from watersmeet.adaptation.ledger import GroupLedger
 from watersmeet.errors import CheckpointError, WatersmeetError, error_from_worker
 from watersmeet.failpoints import failpoint
 from watersmeet.observe.progress import EpochProgress
-from watersmeet.observe.statistics import GroupStatistics, arrivals, costs, selectivities, stores
+from watersmeet.observe.statistics import arrivals, costs, selectivities, stores
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.query.logical import JoinQuery
 from watersmeet.runtime.epoch import Intake, commit, commit_closing, counts_of, must_close, resumed
@@ -61,7 +62,7 @@ class EpochDriver:
         self._closed = False
         self._committed = checkpoint.latest()
         self._started: float | None = None
-        self.groups = GroupStatistics(plan)
+        self.groups = GroupLedger(plan)
         if (kept := checkpoint.read_statistics()) is not None:
             self.groups.restore(kept)
         self._before = self._recover()
