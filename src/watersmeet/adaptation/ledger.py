@@ -170,9 +170,9 @@ class GroupLedger:
                 *(total[known] for total in totals),
                 self._generations[number, known],
                 *(self._upkept[kind][number, known] for kind in KINDS),
-                self._arrived[number][:, known].T.tolist(),
             ]
-            arrays = [pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)]
+            arrays = [pa.array(c, f.type) for c, f in zip(columns, list(schema)[:-1], strict=True)]
+            arrays.append(_lists(self._arrived[number][:, known]))
             parts.append(pa.Table.from_arrays(arrays, schema=schema))
         return pa.concat_tables(parts)
 
@@ -297,6 +297,12 @@ def _no_figures(width: int) -> Iterator[Any]:
         yield np.zeros((0, width))
     for _ in range(3):
         yield np.zeros(0)
+
+
+def _lists(columns: Floats) -> pa.Array:
+    """An Arrow list per column."""
+    offsets = np.arange(columns.shape[1] + 1, dtype=np.int32) * columns.shape[0]
+    return pa.ListArray.from_arrays(offsets, columns.T.ravel())
 
 
 def _widened(columns: Floats, width: int) -> Floats:

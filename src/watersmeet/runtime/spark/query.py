@@ -108,7 +108,8 @@ class JoinQueryHandle:
         return None if self._stopped else self._inner.exception()
 
     def partitionGroups(self) -> pa.Table:
-        """P_size, P_output and P_inter of every partition group, with the slot it is on; a pyarrow table."""
+        """P_size, P_output and P_inter of every partition group, its slot, its closed generations, and what spill
+        policies see of it; a pyarrow table."""
         return self._driver.group_table()
 
     def explain(self, extended: bool = False) -> None:
