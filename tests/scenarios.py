@@ -272,15 +272,16 @@ def epochs_in_process(scenario: Scenario) -> Iterator[Committed]:
                     engine.orders = _spilling(engine, epoch.spill)
             if "closing" not in epoch.failures:
                 shown = [engine.run(batch, **clock)]
+                kept = range(engine.manifest.slots) if epoch.keep else ()
                 for _ in range(epoch.clean):
-                    orders = cleaning_orders(engine.plan, engine.manifest, bytes_at_once=1000, keep=epoch.keep)
+                    orders = cleaning_orders(engine.plan, engine.manifest, bytes_at_once=1000, kept_slots=kept)
                     if orders and epoch.lost:
                         engine.attempt_orders(orders)
                         engine = _start(scenario, Path(folder), setting)
                     if orders:
                         shown.append(engine.run_orders(orders))
                 if batch is scenario.batches[-1]:
-                    shown += engine.clean_up(bytes_at_once=3000, keep=epoch.keep)
+                    shown += engine.clean_up(bytes_at_once=3000, kept_slots=kept)
                 yield Committed(pa.concat_tables(shown), engine, tuple(attempts), len(shown) > 1)
                 continue
             results, after = engine.attempt(batch, **clock)

@@ -1,1 +1,4 @@
-"""Changing what runs: spilling, clean-up, memory; decisions as values, carried out by the engine."""
+"""Changing a join while it runs: what is known of partition groups, and policies that choose among them.
+
+Policies suggest and decisions are values; the runtime carries them out.
+"""

@@ -6,7 +6,7 @@ end-of-clean-up punctuation. Every range is an epoch, so a clean-up that is inte
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from itertools import pairwise
 
 from watersmeet.plan.stages import JoinPlan
@@ -37,9 +37,10 @@ def is_owing(manifest: Manifest) -> bool:
 
 
 def cleaning_orders(
-    plan: JoinPlan, manifest: Manifest, *, bytes_at_once: int = BYTES_AT_ONCE, keep: bool = False
+    plan: JoinPlan, manifest: Manifest, *, bytes_at_once: int = BYTES_AT_ONCE, kept_slots: Container[int] = ()
 ) -> tuple[Order, ...]:
-    """The orders of the next epoch of a clean-up; none when nothing is owed."""
+    """The orders of the next epoch of a clean-up; none when nothing is owed. What was cleaned up is active again on
+    slots that have room for it."""
     for stage in range(len(plan.stages)):
         orders = []
         for slot, extents in enumerate(manifest.extents[stage]):
@@ -48,7 +49,7 @@ def cleaning_orders(
                 groups = high - low
                 size = sum(manifest.segments[name].bytes for name in {e.segment for e in extents if not e.is_active})
                 at_once = max(1, groups * bytes_at_once // max(1, size))
-                orders.append(Order(stage, slot, clean=(low, min(high, low + at_once)), keep=keep))
+                orders.append(Order(stage, slot, clean=(low, min(high, low + at_once)), keep=slot in kept_slots))
         if orders:
             return tuple(orders)
     return ()

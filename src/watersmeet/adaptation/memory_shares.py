@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+MemoryShares = Sequence[Sequence[int]]
+"""By slot and stage: bytes that may be in memory when the epoch ends."""
+
 
 @dataclass(frozen=True, slots=True)
 class Held:

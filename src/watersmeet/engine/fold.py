@@ -86,6 +86,8 @@ def fold(
     bounds = _expiry_bounds(plan, task, arrived, holds_all=bool(spilled.closed))
     with tally.spent_on("insert"):
         kept, segments = _written(plan, task, layers, arrived, tiers, merging, merge, bounds, spilled.segments)
+    for store, run in (pair for chunk in arrived for pair in chunk):
+        tally.arrived(task.stage, store, run)
     inserted = sum(run.rows for chunk in arrived for _, run in chunk)
     tally.counts["inserted"] += inserted
     tally.counts["expired"] += sum(layer.rows for layer in layers) + inserted - sum(layer.rows for layer in kept)

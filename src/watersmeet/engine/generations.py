@@ -59,6 +59,11 @@ class Spilled:
     closed: Sequence[ExtentRef] = ()
     segments: Sequence[SegmentRef] = ()
 
+    def bytes_of(self, generation: int) -> int:
+        """The bytes of files that were written for a generation."""
+        names = {extent.segment for extent in self.closed if extent.generation == generation}
+        return sum(ref.bytes for ref in self.segments if ref.name in names)
+
 
 NOTHING_SPILLED = Spilled()
 

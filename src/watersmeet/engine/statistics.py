@@ -7,7 +7,9 @@
 | selectivity of a residual| rows tested, and rows that passed                                                         |
 | P_output of a group      | final results of the query that the group has a part in (S2), by key and group            |
 | P_inter of a group       | intermediate results that the group has a part in                                         |
-| P_size of a group        | bytes of its rows in the stores of a stage                                                |
+| P_size of a group        | bytes of its rows in a stage, by store                                                    |
+| local output of a group  | results that the topmost node of its own stage has emitted, final or not                  |
+| arrivals of a group      | rows added to each store of a stage                                                       |
 | C_i, C_d, C_j            | nanoseconds spent on storing, expiring and matching, by the rows stored, expired, matched |
 
 Results that were joined under several keys carry their partition groups under the earlier ones
@@ -73,14 +75,20 @@ class Tally:
                     return
             yield item
 
-    def trace(self, joined: Joined, *, is_final: bool) -> None:
-        """Credit the groups that have a part in some results: of this stage's key, and of the keys before it."""
+    def trace(self, joined: Joined, *, is_final: bool, emitted_by: int | None = None) -> None:
+        """Credit the groups that have a part in some results: of this stage's key, and of the keys before it.
+
+        `emitted_by` is the stage whose last results they are; None where another node of the same stage takes them.
+        """
         kind = "output" if is_final else "inter"
         node, partials = joined.node, joined.partials
         if node.key:
             by_key = np.bincount(partials.ranks, minlength=len(joined.delta.hashes))
             groups = group_of(joined.delta.hashes, self.partitions)
-            self._groups[f"{kind}.{key_name(node.key)}"] += _sums(groups, by_key, self.partitions)
+            by_group = _sums(groups, by_key, self.partitions)
+            self._groups[f"{kind}.{key_name(node.key)}"] += by_group
+            if emitted_by is not None:
+                self._groups[f"local.{emitted_by}"] += by_group
         earlier = dict.fromkeys(key for layout in node.inputs for key in layout.trail if key != node.key)
         if earlier:
             sample, weight = _sample(joined)
@@ -95,15 +103,18 @@ class Tally:
             if name.startswith("pairs."):
                 self.counts[name] = self.counts[name] * self.partitions // max(1, groups)
 
+    def arrived(self, stage: int, store: int, run: Run) -> None:
+        """Count rows that were added to a store."""
+        self._groups[f"arrived.{stage}.{store}"] += _rows_by_group(run, self.partitions)
+
     def weigh(self, stage: int, stores: Sequence[StoreLayout], held: Iterable[tuple[ExtentRef, Run]]) -> None:
-        """The bytes per group, and rows and bytes per store, of what a slot keeps in a stage."""
-        sizes = self._groups[f"size.{stage}"]
+        """The bytes per store and group, and rows and bytes per store, of what a slot keeps in a stage."""
         rows, weights = [0] * len(stores), [0] * len(stores)
         for extent, run in held:
             weight, by_group = weight_of(extent, run, self.partitions)
             rows[extent.store] += extent.rows
             weights[extent.store] += weight
-            sizes += by_group
+            self._groups[f"size.{stage}.{extent.store}"] += by_group
         for number, layout in enumerate(stores):
             self.counts[f"state_rows.{layout.label}"] += rows[number]
             self.counts[f"store_bytes.{layout.label}"] += weights[number]
@@ -126,13 +137,17 @@ def weight_of(extent: ExtentRef, run: Run, partitions: int) -> tuple[int, Ints]:
     """The kept bytes of an extent, whose rows the run holds, and how they are spread over the groups."""
     found = _weighed.get((extent, partitions))
     if found is None:
-        cuts = np.append(np.searchsorted(run.hashes, _first_hashes(partitions)), len(run.hashes))
-        rows = np.diff(run.starts[cuts].astype(np.int64))
+        rows = _rows_by_group(run, partitions)
         if len(_weighed) >= WEIGHED_MAX:
             _weighed.clear()
         kept = run.kept_bytes()
         found = _weighed[extent, partitions] = kept, rows * kept // max(1, run.rows)
     return found
+
+
+def _rows_by_group(run: Run, partitions: int) -> Ints:
+    cuts = np.append(np.searchsorted(run.hashes, _first_hashes(partitions)), len(run.hashes))
+    return np.diff(run.starts[cuts].astype(np.int64))
 
 
 @cache

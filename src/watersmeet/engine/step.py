@@ -58,7 +58,9 @@ def step(
         if plan.stages[task.stage].hops:
             arrived = yield from _run_hops(plan, task, layers, inbox, tiers, tally, scratch)
         else:
-            spilled = close_groups(plan, task, layers, tiers)
+            with tally.spent_on("spill"):
+                spilled = close_groups(plan, task, layers, tiers)
+            tally.counts["spilled_bytes"] += spilled.bytes_of(task.epoch + 2)
             arrived = yield from _run_nodes(plan, task, spilled, inbox, tiers, tally, scratch)
         if plan.stages[task.stage].key:
             tally.spread_pairs(task.group_high - task.group_low)
@@ -81,9 +83,9 @@ def _deltas(
         yield deltas
 
 
-def _emit(plan: JoinPlan, feeds: Sequence[Place], joined: Joined, tally: Tally) -> Iterator[Emitted]:
+def _emit(plan: JoinPlan, stage: int, feeds: Sequence[Place], joined: Joined, tally: Tally) -> Iterator[Emitted]:
     tally.counts["intermediate" if feeds else "results" if plan.aggregate is None else "joined"] += joined.rows
-    tally.trace(joined, is_final=not feeds)
+    tally.trace(joined, is_final=not feeds, emitted_by=stage)
     yield from emit(plan, feeds, joined)
 
 
@@ -108,7 +110,7 @@ def _run_nodes(
         arrived.append(work.take_arrived())
     for deltas in inbox:
         for joined in work.results(len(work.nodes) - 1, deltas):
-            yield from _emit(plan, stage.feeds, joined, tally)
+            yield from _emit(plan, task.stage, stage.feeds, joined, tally)
         arrived.append(work.take_arrived())
     if task.clean is not None:
         yield from _owed(plan, task, _cleaned(plan, task, spilled, work, tiers), tally)
@@ -174,7 +176,7 @@ def _run_hops(
     new = [[run for chunk in taken for run in chunk[number]] for number in range(len(stage.inputs))]
     for hop in stage.hops:
         for joined in _hop(stage, hop, old, new, tally):
-            yield from _emit(plan, hop.feeds, joined, tally)
+            yield from _emit(plan, task.stage, hop.feeds, joined, tally)
     stores = [index for index in stage.indexes if index.kept_in[0] == task.stage]
     return [
         [

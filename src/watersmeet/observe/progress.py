@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from watersmeet.adaptation.events import Event
+
 
 @dataclass(frozen=True, slots=True)
 class EpochProgress:
@@ -31,8 +33,14 @@ class EpochProgress:
     join_ms: int
     commit_ms: int
     sink_ms: int
+    events: Sequence[Event] = ()
+    """What was adapted."""
+    is_cleaning: bool = False
+    """Whether the epoch took in no rows, and emitted what was owed."""
+    owing_groups: int = 0
+    """Partition groups, of all stages, that may owe results after the epoch."""
     statistics: Mapping[str, Any] = field(default_factory=dict)
-    """Rates, selectivities, stores, costs and partition groups, see `observe/statistics.py`."""
+    """Rates, selectivities, stores and costs, see `observe/statistics.py`, and a summary of the partition groups."""
 
     def count(self, name: str) -> int:
         """A count, over all streams if it is kept per stream (`late.bank1`, `late.bank2`)."""
@@ -51,16 +59,17 @@ class ProgressDict(dict[str, Any]):
         return json.dumps(self, indent=2)
 
 
-def merged_progress(spark_progress: Mapping[str, Any], epoch: EpochProgress | None, sink: str) -> ProgressDict:
-    """Spark's progress of a batch with ours added to it."""
+def merged_progress(spark_progress: Mapping[str, Any], epochs: Sequence[EpochProgress], sink: str) -> ProgressDict:
+    """Spark's progress of a batch with ours added to it: that of its epoch, and of the clean-up that followed it."""
     merged = ProgressDict(spark_progress)
-    if epoch is None:
+    if not epochs:
         return merged
-    merged["epoch"] = epoch.epoch
-    merged["stateOperators"] = [state_operator(epoch)]
-    merged["adaptations"] = []
+    epoch = next((e for e in epochs if not e.is_cleaning), epochs[0])
+    merged["epoch"] = epochs[-1].epoch
+    merged["stateOperators"] = [state_operator(epoch, epochs[-1])]
+    merged["adaptations"] = [event.to_dict() for e in epochs for event in e.events]
     merged["statistics"] = dict(epoch.statistics)
-    merged["sink"] = {"description": sink, "numOutputRows": epoch.count("results")}
+    merged["sink"] = {"description": sink, "numOutputRows": sum(e.count("results") for e in epochs)}
     if epoch.watermark_us is not None:
         merged["eventTime"] = {**merged.get("eventTime", {}), "watermark": iso_time(epoch.watermark_us)}
     parts = {"join": epoch.join_ms, "commitState": epoch.commit_ms, "writeSink": epoch.sink_ms}
@@ -68,20 +77,25 @@ def merged_progress(spark_progress: Mapping[str, Any], epoch: EpochProgress | No
     return merged
 
 
-def state_operator(epoch: EpochProgress) -> dict[str, Any]:
-    """The join as an entry of `stateOperators`."""
+def state_operator(epoch: EpochProgress, last: EpochProgress) -> dict[str, Any]:
+    """The join as an entry of `stateOperators`: what an epoch did, and what is the case after the last one."""
     return {
         "operatorName": "watersmeetJoin",
         "numRowsTotal": epoch.count("state_rows"),
         "numRowsUpdated": sum(epoch.rows.values()),
         "numRowsDroppedByWatermark": epoch.count("late"),
-        "memoryUsedBytes": epoch.count("memory_bytes"),
+        "memoryUsedBytes": last.count("memory_bytes"),
         "numShufflePartitions": epoch.slots,
         "commitTimeMs": epoch.commit_ms,
         "customMetrics": {
             "results": epoch.count("results"),
-            "resultsTotal": epoch.totals.get("results", 0),
-            "stateBytes": epoch.count("state_bytes"),
+            "resultsTotal": last.totals.get("results", 0),
+            "stateBytes": last.count("state_bytes"),
+            "spilledBytes": last.count("closed_bytes"),
+            "spilledRows": last.count("closed_rows"),
+            "spilledBytesTotal": last.totals.get("spilled_bytes", 0),
+            "owedGroups": last.owing_groups,
+            "owedResultsTotal": last.totals.get("owed", 0),
             "fetchedColdBytes": epoch.count("fetched_bytes"),
             "segments": epoch.segments,
             "rowsDroppedNullKey": epoch.count("null_key"),

@@ -1,111 +1,19 @@
-"""What is known of a running join: rates, selectivities, stores, partition groups and calibrated costs.
+"""What is known of a running join: rates, selectivities, stores and calibrated costs.
 
-Counts come from the reports of the slots and, over the life of a checkpoint, from the totals of its manifest; figures
-of partition groups are added up here and kept beside the checkpoint as an Arrow table. They advise, they decide
-nothing about results: a table that is lost or old costs knowledge only.
+Counts come from the reports of the slots and, over the life of a checkpoint, from the totals of its manifest. (Figures
+of partition groups are in `adaptation/ledger.py`.)
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-
-from watersmeet.engine.task import SlotReport
-from watersmeet.plan.keys import key_name
 from watersmeet.plan.layout import StoreLayout
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.plan.tree import streams_of
 from watersmeet.query.expressions import to_text
 from watersmeet.query.logical import JoinQuery
-
-GROUP_SCHEMA = pa.schema(
-    [
-        ("stage", pa.int32()),
-        ("key", pa.string()),
-        ("group", pa.int32()),
-        ("slot", pa.int32()),
-        ("size_bytes", pa.int64()),
-        ("output", pa.int64()),
-        ("inter", pa.int64()),
-    ]
-)
-
-
-class GroupStatistics:
-    """P_size, P_output and P_inter of every partition group, from the reports of all slots and stages.
-
-    Sizes are those of the last epoch; outputs and intermediate results add up over the life of the query.
-    """
-
-    def __init__(self, plan: JoinPlan) -> None:
-        self.plan = plan
-        self._figures: dict[str, npt.NDArray[np.int64]] = defaultdict(self._nothing)
-
-    def add(self, reports: Iterable[SlotReport]) -> None:
-        sizes = [name for name in self._figures if name.startswith("size.")]
-        for name in sizes:
-            self._figures[name] = self._nothing()
-        for report in reports:
-            for name, (groups, figures) in report.groups.items():
-                self._figures[name][groups] += figures
-
-    def table(self, assignment: Sequence[int]) -> pa.Table:
-        """One row per stage and group that has state or results."""
-        parts = []
-        for number, stage in enumerate(self.plan.stages):
-            if not stage.key:
-                continue
-            figures = self._of_stage(number)
-            known = np.flatnonzero(np.any(figures, axis=0))
-            columns = [
-                np.full(len(known), number),
-                [key_name(stage.key)] * len(known),
-                known,
-                np.asarray(assignment, dtype=np.int32)[known],
-                *(figure[known] for figure in figures),
-            ]
-            arrays = [pa.array(c, f.type) for c, f in zip(columns, GROUP_SCHEMA, strict=True)]
-            parts.append(pa.Table.from_arrays(arrays, schema=GROUP_SCHEMA))
-        return pa.concat_tables(parts) if parts else GROUP_SCHEMA.empty_table()
-
-    def summary(self) -> list[dict[str, Any]]:
-        """Per stage: groups with state, their bytes, the largest, and how much they have yielded."""
-        found = []
-        for number, stage in enumerate(self.plan.stages):
-            if stage.key:
-                size, output, inter = self._of_stage(number)
-                found.append(
-                    {
-                        "stage": number,
-                        "groups": int(np.count_nonzero(size)),
-                        "sizeBytes": int(size.sum()),
-                        "sizeBytesMax": int(size.max()),
-                        "output": int(output.sum()),
-                        "outputMax": int(output.max()),
-                        "inter": int(inter.sum()),
-                    }
-                )
-        return found
-
-    def restore(self, table: pa.Table) -> None:
-        """Go on from a table that an earlier run has left."""
-        for row in table.to_pylist():
-            if row["group"] < self.plan.partitions:
-                for kind in ("output", "inter"):
-                    self._figures[f"{kind}.{row['key']}"][row["group"]] = row[kind]
-
-    def _of_stage(self, number: int) -> list[npt.NDArray[np.int64]]:
-        """P_size, P_output and P_inter; the last two are those of the stage's key."""
-        key = key_name(self.plan.stages[number].key)
-        return [self._figures[name] for name in (f"size.{number}", f"output.{key}", f"inter.{key}")]
-
-    def _nothing(self) -> npt.NDArray[np.int64]:
-        return np.zeros(self.plan.partitions, dtype=np.int64)
 
 
 def selectivities(query: JoinQuery, plan: JoinPlan, totals: Mapping[str, int]) -> dict[str, float]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from watersmeet.adaptation.frontiers import debts, frontier, frontier_of_stage, holds
-from watersmeet.adaptation.memory_shares import Held, memory_shares
+from watersmeet.adaptation.memory_shares import MemoryShares
 from watersmeet.engine.task import SlotReport, SlotTask
 from watersmeet.errors import CheckpointError
 from watersmeet.plan.partitioning import group_ranges
@@ -27,24 +27,6 @@ GAUGES = (
     "store_bytes",
 )
 """Counts that describe the moment; all others add up over the life of the query."""
-
-
-MemoryShares = Sequence[Sequence[int]]
-"""By slot and stage: bytes that may be in memory when the epoch ends."""
-
-
-def shares_of_memory(
-    plan: JoinPlan, budget_bytes: int | None, slots: int, reports: Sequence[SlotReport]
-) -> MemoryShares | None:
-    """The budget of every slot shared by its stages, given the reports of the epoch before (none at the start)."""
-    if budget_bytes is None:
-        return None
-    held = {
-        (report.slot, report.stage): Held(report.counts.get("memory_bytes", 0), report.counts.get("active_bytes", 0))
-        for report in reports
-    }
-    stages = range(plan.stage_count)
-    return [memory_shares(budget_bytes, [held.get((slot, stage), Held()) for stage in stages]) for slot in range(slots)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ State lives in files as it does on Spark. Crashes are simulated by making a new 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.adaptation.clean_up import BYTES_AT_ONCE, cleaning_orders
+from watersmeet.adaptation.coordinator import Coordinator
+from watersmeet.adaptation.events import Event
+from watersmeet.adaptation.spilling import SpillSettings
 from watersmeet.engine.aggregate import aggregate_step
 from watersmeet.engine.compaction import Merging
 from watersmeet.engine.fold import DEFAULT_MERGING
@@ -25,7 +28,6 @@ from watersmeet.engine.outbox import Emitted
 from watersmeet.engine.step import step
 from watersmeet.engine.task import SlotReport, SlotTask
 from watersmeet.errors import QueryError
-from watersmeet.observe.statistics import GroupStatistics
 from watersmeet.plan.aggregate import OutputMode
 from watersmeet.plan.default_tree import default_tree
 from watersmeet.plan.frame import HASH, STAGE, STREAM, TIME, pool_name
@@ -47,7 +49,6 @@ from watersmeet.runtime.epoch import (
     must_close,
     named,
     resumed,
-    shares_of_memory,
     slot_tasks,
 )
 from watersmeet.state.manifest import Manifest, Order, before_first_epoch, from_json
@@ -85,6 +86,7 @@ class InProcessQuery:
         trees: Sequence[Join] = (),
         merging: Merging = DEFAULT_MERGING,
         mode: OutputMode | None = None,
+        spill: SpillSettings | None = None,
     ) -> None:
         plain = query.aggregation is not None or all(item.column is not None for item in query.select)
         if not plain or query.filters:
@@ -105,11 +107,12 @@ class InProcessQuery:
         else:
             self.manifest = before_first_epoch(len(query.streams), self.plan.stage_count, partitions, slots)
         self.manifest = resumed(self.plan, self.manifest, slots)
-        self.groups = GroupStatistics(self.plan)
+        self.coordinator = Coordinator(self.plan, slots, memory_budget_bytes, spill)
         self.orders: tuple[Order, ...] = ()
-        """What the next epoch does beside joining."""
+        """What the next epoch does beside joining, and beside what the coordinator orders."""
         self._reports: list[SlotReport] = []
-        self._reported: list[SlotReport] = []
+        self.events: Sequence[Event] = ()
+        """What the last epoch changed beside the state."""
 
     def run(self, batch: Mapping[str, pa.Table], *, now_ms: int = 0, idle_timeout_ms: int | None = None) -> pa.Table:
         """Run one epoch over the rows of a batch and commit it, and close what windows it can; the results.
@@ -118,22 +121,27 @@ class InProcessQuery:
         """
         results, after = self.attempt(batch, now_ms=now_ms, idle_timeout_ms=idle_timeout_ms)
         self.accept(after)
-        self._reported = self._reports
-        self.groups.add(self._reports)
+        self.events = self.coordinator.note(after, self._reports)
         self.orders = ()
         closed = self.close_windows()
         return results if closed is None else pa.concat_tables([results, closed])
 
-    def clean_up(self, *, bytes_at_once: int = BYTES_AT_ONCE, keep: bool = False) -> Iterator[pa.Table]:
+    def clean_up(
+        self, *, bytes_at_once: int = BYTES_AT_ONCE, kept_slots: Container[int] | None = None
+    ) -> Iterator[pa.Table]:
         """Emit all that is owed, an epoch at a time; each is committed before its results are handed over."""
-        while orders := cleaning_orders(self.plan, self.manifest, bytes_at_once=bytes_at_once, keep=keep):
+        while True:
+            kept = self.coordinator.roomy_slots if kept_slots is None else kept_slots
+            orders = cleaning_orders(self.plan, self.manifest, bytes_at_once=bytes_at_once, kept_slots=kept)
+            if not orders:
+                return
             yield self.run_orders(orders)
 
     def run_orders(self, orders: Sequence[Order]) -> pa.Table:
         """Run an epoch without rows that carries out some orders, and commit it."""
         results, after = self.attempt_orders(orders)
         self.accept(after)
-        self._reported = self._reports
+        self.events = self.coordinator.note(after, self._reports)
         closed = self.close_windows()
         return results if closed is None else pa.concat_tables([results, closed])
 
@@ -164,7 +172,8 @@ class InProcessQuery:
             tuple(batch[s.name].num_rows if s.name in batch else 0 for s in self.query.streams),
             tuple(self._latest(s.event_time, batch.get(s.name)) for s in self.query.streams),
         )
-        outputs, reports = self._run_stages(inboxes, self.orders)
+        orders = (*self.coordinator.orders, *self.orders)
+        outputs, reports = self._run_stages(inboxes, orders)
         after = commit(
             self.plan,
             self.manifest,
@@ -173,7 +182,7 @@ class InProcessQuery:
             batch=None,
             now_ms=now_ms,
             idle_timeout_ms=idle_timeout_ms,
-            orders=self.orders,
+            orders=orders,
         )
         return self._shown(outputs, after), after
 
@@ -183,7 +192,7 @@ class InProcessQuery:
         attempt = uuid.uuid4().hex[:8]  # a name no attempt before a restart has used
         outputs: list[pa.RecordBatch] = []
         reports: list[SlotReport] = []
-        memory = shares_of_memory(self.plan, self.budget, self.manifest.slots, self._reported)
+        memory = self.coordinator.memory
         for number in range(self.plan.stage_count):
             run = step if number < len(self.plan.stages) else aggregate_step
             for task in slot_tasks(self.plan, self.manifest, number, orders, memory):
@@ -213,7 +222,7 @@ class InProcessQuery:
         assert self.plan.aggregate is not None
         attempt = uuid.uuid4().hex[:8]
         emitted: list[Emitted] = []
-        memory = shares_of_memory(self.plan, self.budget, self.manifest.slots, self._reported)
+        memory = self.coordinator.memory
         reports = [
             drain(
                 aggregate_step(self.plan, named(task, attempt), [], self._tiers(task), self.cut, self.merging), emitted

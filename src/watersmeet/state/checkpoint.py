@@ -23,7 +23,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -36,6 +36,8 @@ from watersmeet.state.storage import TEMPORARY, create, names, remove
 
 SCRATCH = ".scratch-"
 STATISTICS = "statistics.arrow"
+EVENTS = "events.jsonl"
+"""Adaptations, one a line, with their reasons."""
 
 
 class Checkpoint:
@@ -163,6 +165,12 @@ class Checkpoint:
                 return pa.ipc.open_file(file).read_all()
         except (OSError, pa.ArrowInvalid):
             return None
+
+    def write_events(self, lines: Sequence[str]) -> None:
+        """Add lines to the event log; like statistics it is for people, and not worth a sync."""
+        if lines:
+            with (self.folder / EVENTS).open("a") as file:
+                file.writelines(f"{line}\n" for line in lines)
 
     def is_acknowledged(self, epoch: int) -> bool:
         return self._ack(epoch).exists()

@@ -6,8 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from watersmeet.adaptation.ledger import GroupLedger
 from watersmeet.engine.statistics import SAMPLE
-from watersmeet.observe.statistics import GroupStatistics, arrivals, costs, selectivities, stores
+from watersmeet.observe.statistics import arrivals, costs, selectivities, stores
 from watersmeet.plan.partitioning import group_of
 from watersmeet.plan.tree import parse_tree
 from watersmeet.query.logical import JoinQuery, Stream, build_query
@@ -94,7 +95,7 @@ def expected_outputs(results: pa.Table, column: str) -> np.ndarray:
 
 
 def figures(engine: InProcessQuery, stage: int, name: str) -> np.ndarray:
-    table = engine.groups.table(engine.manifest.assignment).to_pandas()
+    table = engine.coordinator.ledger.table(engine.manifest.assignment).to_pandas()
     table = table[table.stage == stage]
     found = np.zeros(PARTITIONS, dtype=np.int64)
     found[table.group] = table[name]
@@ -137,7 +138,7 @@ def test_sizes_are_those_of_the_stores(tmp_path):
     for stage, labels in enumerate([("a", "b"), ("(a b)", "c")]):
         whole = sum(held[label]["bytes"] for label in labels)
         assert figures(engine, stage, "size_bytes").sum() == pytest.approx(whole, rel=0.02)
-    assert sum(row["sizeBytes"] for row in engine.groups.summary()) > 120 * 3 * 8
+    assert sum(row["sizeBytes"] for row in engine.coordinator.ledger.summary()) > 120 * 3 * 8
 
 
 def test_costs_are_time_by_rows(tmp_path):
@@ -166,8 +167,8 @@ def test_statistics_go_on_from_a_table(tmp_path):
         partitions=PARTITIONS,
         trees=[parse_tree("((a b) c)", "abc")],
     )
-    second.groups = GroupStatistics(second.plan)
-    second.groups.restore(first.groups.table(first.manifest.assignment))
+    second.groups = GroupLedger(second.plan)
+    second.coordinator.ledger.restore(first.coordinator.ledger.table(first.manifest.assignment))
     for batch in data[2:]:
         second.run(batch)
     assert figures(second, 0, "output").tolist() == figures(engine, 0, "output").tolist()

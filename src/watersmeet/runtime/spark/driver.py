@@ -25,7 +25,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from watersmeet.adaptation.clean_up import cleaning_orders, groups_left
-from watersmeet.adaptation.coordinator import Coordinator, Spilling
+from watersmeet.adaptation.coordinator import Coordinator
 from watersmeet.engine.task import SlotReport
 from watersmeet.errors import CheckpointError, WatersmeetError, error_from_worker
 from watersmeet.failpoints import failpoint
@@ -60,7 +60,7 @@ class EpochDriver:
         idle_timeout_ms: int | None,
         parts: PartFolder | None,
         on_progress: Callable[[EpochProgress], None],
-        spilling: Spilling,
+        coordinator: Coordinator,
         session: SparkSession,
     ) -> None:
         self.query, self.plan, self.checkpoint, self.folders, self.sink = query, plan, checkpoint, folders, sink
@@ -70,8 +70,9 @@ class EpochDriver:
         self._closed = False
         self._committed = checkpoint.latest()
         self._started: float | None = None
-        self._session, self._clone = session, None
-        self.coordinator = Coordinator(plan, slots, spilling)
+        self._session = session
+        self._clone: SparkSession | None = None
+        self.coordinator = coordinator
         if (kept := checkpoint.read_statistics()) is not None:
             self.coordinator.ledger.restore(kept)
         self._before = self._recover()
@@ -94,7 +95,7 @@ class EpochDriver:
             self._send_unsent()
             results = 0
             while self._committed is not None:
-                orders = cleaning_orders(self.plan, self._committed)
+                orders = cleaning_orders(self.plan, self._committed, kept_slots=self.coordinator.roomy_slots)
                 if not orders:
                     break
                 results += self._clean(self._committed, orders)

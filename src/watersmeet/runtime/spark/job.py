@@ -32,6 +32,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql.types import StructField, StructType
 
+from watersmeet.adaptation.memory_shares import MemoryShares
 from watersmeet.engine.aggregate import aggregate_step
 from watersmeet.engine.groups import with_intervals
 from watersmeet.engine.step import step
@@ -43,7 +44,6 @@ from watersmeet.query.expressions import quote
 from watersmeet.query.logical import JoinQuery, SelectItem, internal_name
 from watersmeet.runtime.epoch import (
     Intake,
-    MemoryShares,
     arrived,
     closing_tasks,
     named,
@@ -136,9 +136,7 @@ class EpochJob:
                 frames = observe(query, plan, rows, self._observation)
             else:
                 frames = no_frames(session, plan)
-            self._packed = self._joined(
-                split(plan, frames, before.assignment, before.slots), before, folders, parts
-            )
+            self._packed = self._joined(split(plan, frames, before.assignment, before.slots), before, folders, parts)
             if plan.aggregate is not None:
                 groups = split(plan, to_groups(query, plan, self._packed), before.assignment, before.slots)
                 tasks = slot_tasks(plan, before, plan.aggregate.stage, memory=work.memory)

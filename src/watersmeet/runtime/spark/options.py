@@ -9,6 +9,9 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from watersmeet.adaptation.ledger import DEFAULT_UPKEEP, upkeep_named
+from watersmeet.adaptation.spill_policies import DEFAULT_POLICY, Policy, policy_named
+from watersmeet.adaptation.spilling import DEFAULT_FRACTION
 from watersmeet.errors import OptionError
 from watersmeet.plan.partitioning import DEFAULT_PARTITIONS, PARTITIONS_MAX
 from watersmeet.runtime.spark.memory import DEFAULT_LOCATION
@@ -20,6 +23,12 @@ KNOWN = {
     "plan": "the join tree, such as (a b c) or ((a b) c); mjoin; default auto: a node per key class",
     "partitions": f"partition groups, fixed for the life of a checkpoint; default {DEFAULT_PARTITIONS}",
     "memoryBudget": "bytes of state in memory per slot, such as 512m; default: half of what is free / slots",
+    "spill": "which state leaves memory when the budget is exceeded: bottom-up, local-output, global-output, "
+    "global-output-penalty, push-more-productive, random, largest, balanced, rate-based, or off; "
+    f"default {DEFAULT_POLICY}",
+    "spillFraction": f"the part of the state in memory that goes at once; default {DEFAULT_FRACTION}",
+    "spillUpkeep": "how what is known of partition groups is kept: cumulative, reset or ewma; "
+    f"default {DEFAULT_UPKEEP}",
     "memoryLocation": f"a tmpfs for state in memory; default {DEFAULT_LOCATION}",
     "confidence": "level of the intervals of running SUM, COUNT and AVG, such as 0.95; default: none",
     "expectedRows": "rows that each stream will have, for confidence, such as a=1000000, b=500000; default: none",
@@ -39,6 +48,9 @@ class JoinOptions:
     idle_timeout_ms: int | None
     confidence: float | None = None
     expected_rows: Mapping[str, int] = field(default_factory=dict)
+    spill: Policy | None = None
+    spill_fraction: float = DEFAULT_FRACTION
+    spill_upkeep: str = DEFAULT_UPKEEP
 
 
 def option_name(name: str) -> str:
@@ -72,7 +84,39 @@ def resolve(spark: SparkSession, given: Mapping[str, str]) -> JoinOptions:
         idle_timeout_ms=None if idle is None else parse_duration_us(idle) // 1000,
         confidence=_level(text["confidence"]),
         expected_rows=_expected(text["expectedRows"]),
+        spill=_policy(text["spill"], text["confidence"]),
+        spill_fraction=_fraction(text["spillFraction"]),
+        spill_upkeep=_upkeep(text["spillUpkeep"]),
     )
+
+
+def _policy(text: str | None, confidence: str | None) -> Policy | None:
+    """Intervals count on every result of the rows that have arrived, so none may be owed."""
+    is_off = text is not None and text.strip().lower() in ("off", "false", "none")
+    if confidence is not None and text is not None and not is_off:
+        raise OptionError(
+            "options confidence and spill exclude each other: intervals are wrong while results are owed",
+            hint="leave spill out; with confidence, state beyond the budget stays in use on disk",
+        )
+    return None if is_off or confidence is not None else policy_named(text or DEFAULT_POLICY)
+
+
+def _fraction(text: str | None) -> float:
+    try:
+        fraction = DEFAULT_FRACTION if text is None else float(text)
+    except ValueError:
+        fraction = 0.0
+    if not 0 < fraction <= 1:
+        raise OptionError(
+            f"option spillFraction must be a number more than 0 and at most 1, not '{text}'", hint="such as 0.3"
+        )
+    return fraction
+
+
+def _upkeep(text: str | None) -> str:
+    name = text or DEFAULT_UPKEEP
+    upkeep_named(name)
+    return name.strip().lower()
 
 
 def _level(text: str | None) -> float | None:

@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.streaming.query import StreamingQuery
 
+from watersmeet.errors import WatersmeetError
 from watersmeet.observe.explain import explain_text
 from watersmeet.observe.progress import EpochProgress, ProgressDict, merged_progress
 from watersmeet.plan.stages import JoinPlan
@@ -37,6 +38,7 @@ class JoinQueryHandle:
         self._driver: EpochDriver
         self._watcher: IO[bytes] | None = None
         self._stopped = False
+        self._error: Exception | None = None
         self._ended = threading.Event()
 
     def attach(self, inner: StreamingQuery, driver: EpochDriver, watcher: IO[bytes] | None) -> JoinQueryHandle:
@@ -94,6 +96,15 @@ class JoinQueryHandle:
         except Exception as error:
             raise self._driver.failure or error from None
 
+    def cleanUp(self) -> int:
+        """Emit all results that spilled state owes, and return how many they were; arrivals wait meanwhile.
+
+        At the end of a finite stream (`availableNow`, `once`) this happens by itself.
+        """
+        if self._ended.is_set():
+            raise WatersmeetError("the query has ended", hint="start it again; a finite one cleans up before it ends")
+        return self._driver.clean_up()
+
     def stop(self) -> None:
         """Stop the query; an epoch in progress is abandoned, and repeated after a restart."""
         self._stopped = True
@@ -105,10 +116,11 @@ class JoinQueryHandle:
         """What ended the query, if it failed."""
         if self._driver.failure is not None:
             return self._driver.failure
-        return None if self._stopped else self._inner.exception()
+        return None if self._stopped else self._inner.exception() or self._error
 
     def partitionGroups(self) -> pa.Table:
-        """P_size, P_output and P_inter of every partition group, with the slot it is on; a pyarrow table."""
+        """P_size, P_output and P_inter of every partition group, its slot, its closed generations, and what spill
+        policies see of it; a pyarrow table."""
         return self._driver.group_table()
 
     def explain(self, extended: bool = False) -> None:
@@ -122,14 +134,15 @@ class JoinQueryHandle:
 
     def _merged(self, found: Any) -> ProgressDict:
         value = json.loads(found.json)
-        epoch = next((e for e in reversed(self._epochs) if e.batch == value["batchId"]), None)
-        return merged_progress(value, epoch, self._sink)
+        return merged_progress(value, [e for e in self._epochs if e.batch == value["batchId"]], self._sink)
 
     def _watch(self) -> None:
         try:
             self._inner.awaitTermination()
-        except Exception:  # kept by the inner query and the driver; exception() gives it
-            pass
+            if not self._stopped:
+                self._driver.clean_up()  # the stream has ended
+        except Exception as error:  # kept by the inner query and the driver; exception() gives it
+            self._error = error
         finally:
             self._driver.close()
             if self._memory is not None:

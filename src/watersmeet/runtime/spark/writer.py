@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, get_args
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
+from watersmeet.adaptation.coordinator import Coordinator
+from watersmeet.adaptation.spilling import SpillSettings
 from watersmeet.errors import OptionError, QueryError, SinkError
 from watersmeet.plan.aggregate import OutputMode
 from watersmeet.plan.fingerprint import fingerprint
@@ -19,6 +21,7 @@ from watersmeet.runtime.spark.driver import EpochDriver
 from watersmeet.runtime.spark.job import Folders, result_schema
 from watersmeet.runtime.spark.log_files import start_with_quick_log_files
 from watersmeet.runtime.spark.memory import budget_within, claim, run_folder
+from watersmeet.runtime.spark.options import JoinOptions
 from watersmeet.runtime.spark.query import JoinQueryHandle
 from watersmeet.runtime.spark.sinks import (
     FILE_FORMATS,
@@ -37,6 +40,18 @@ from watersmeet.state.storage import local_path
 
 if TYPE_CHECKING:
     from watersmeet.runtime.spark.stream_join import StreamJoin
+
+
+def _spill_settings(options: JoinOptions, budget_bytes: int | None) -> SpillSettings | None:
+    if options.spill is None or budget_bytes is None:
+        return None
+    return SpillSettings(
+        policy=options.spill,
+        budget_bytes=budget_bytes,
+        fraction=options.spill_fraction,
+        upkeep=options.spill_upkeep,
+    )
+
 
 TRIGGERS = ("availableNow", "processingTime", "once")
 
@@ -160,12 +175,14 @@ class JoinStreamWriter:
                 query,
                 plan,
                 checkpoint,
-                Folders(checkpoint.segments, folder, budget),
+                Folders(checkpoint.segments, folder),
                 sink,
                 slots=options.slots,
                 idle_timeout_ms=options.idle_timeout_ms,
                 parts=parts,
                 on_progress=handle.note,
+                coordinator=Coordinator(plan, options.slots, budget, _spill_settings(options, budget)),
+                session=spark,
             )
             checkpoint.remember_join(marks)
             if isinstance(sink, FileSink):

@@ -1,0 +1,27 @@
+"""Adaptations as values: what was changed in which epoch, and why."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One adaptation, as it is shown in progress and kept in the event log."""
+
+    epoch: int
+    kind: str
+    """`spill`: groups were closed and left memory; `cleanUp`: what groups owed was emitted."""
+    slot: int
+    reason: str
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        value = asdict(self)
+        return {**{name: v for name, v in value.items() if name != "details"}, **self.details}
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict())

@@ -1,0 +1,310 @@
+"""The running figures of all partition groups, for people and for policies, from the reports of all slots and stages.
+
+| figure                     | for people         | for policies            |
+|----------------------------|--------------------|-------------------------|
+| size, by store             | of the last epoch  | of the last epoch       |
+| output, inter, local       | sum over all epochs| *upkept*                |
+| rows that arrived, by store|                    | *upkept*                |
+| closed generations         | those not cleaned  |                         |
+
+What upkept means is an option (004, IV-B):
+
+| upkeep       | per epoch                  | when the group spills | says                                         |
+|--------------|----------------------------|-----------------------|----------------------------------------------|
+| `cumulative` | x + new                    | x                     | what the group has done so far (S2)          |
+| `reset`      | x + new                    | 0                     | what the rows now in memory had a part in    |
+| `ewma`       | (1 - a) x + a new, a = 0.5 | 0                     | what it does per epoch, of late              |
+
+The ledger is kept beside the checkpoint as an Arrow table. It advises, it decides nothing about results: a table that
+is lost or old costs knowledge only. Under another plan, figures of a key stay, and those of a stage if it has its key.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from watersmeet.adaptation.figures import Floats, GroupFigures, Ints
+from watersmeet.engine.task import SlotReport
+from watersmeet.errors import OptionError
+from watersmeet.plan.keys import key_name
+from watersmeet.plan.stages import JoinPlan, StagePlan
+from watersmeet.plan.tree import Join
+
+UPKEEP_MARK = b"upkeep"
+"""In the table's metadata: how its upkept figures were made."""
+KINDS = ("output", "inter", "local")
+GROUP_SCHEMA = pa.schema(
+    [
+        ("stage", pa.int32()),
+        ("key", pa.string()),
+        ("group", pa.int32()),
+        ("slot", pa.int32()),
+        ("size_bytes", pa.int64()),
+        *((kind, pa.int64()) for kind in KINDS),
+        ("generations", pa.int32()),
+        *((f"upkept_{kind}", pa.float64()) for kind in KINDS),
+        ("upkept_arrived", pa.list_(pa.float64())),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Upkeep:
+    """How a figure goes on from epoch to epoch."""
+
+    restarts: bool
+    """At 0, when the group spills."""
+    weight: float | None = None
+    """Of the new epoch in a moving average; None for a sum."""
+
+    def next(self, old: Floats, new: Ints) -> Floats:
+        return old + new if self.weight is None else (1 - self.weight) * old + self.weight * new
+
+
+UPKEEPS = {
+    "cumulative": Upkeep(restarts=False),
+    "reset": Upkeep(restarts=True),
+    "ewma": Upkeep(restarts=True, weight=0.5),
+}
+DEFAULT_UPKEEP = "reset"
+
+
+def upkeep_named(name: str) -> Upkeep:
+    """The upkeep of an option's value, in any case; an unknown one is refused with the nearest."""
+    found = UPKEEPS.get(name.strip().lower())
+    if found is not None:
+        return found
+    near = difflib.get_close_matches(name.strip().lower(), UPKEEPS, n=1)
+    hint = f"did you mean '{near[0]}'?" if near else f"known upkeeps: {', '.join(UPKEEPS)}"
+    raise OptionError(f"unknown spill upkeep '{name}'", hint=hint, error_class="UNKNOWN_SPILL_UPKEEP")
+
+
+class GroupLedger:
+    """Figures of every partition group of every stage that has a key."""
+
+    def __init__(self, plan: JoinPlan, upkeep: str = DEFAULT_UPKEEP) -> None:
+        self.plan, self.upkeep = plan, upkeep.strip().lower()
+        self._upkeep = upkeep_named(upkeep)
+        self._stages = {number: stage for number, stage in enumerate(plan.stages) if stage.key}
+        self._heights = heights(plan)
+        shape = len(plan.stages), plan.partitions
+        self._totals: dict[str, Ints] = {}
+        self._upkept: dict[str, Floats] = {kind: np.zeros(shape) for kind in KINDS}
+        self._arrived = [np.zeros((_stores_max(number, s), plan.partitions)) for number, s in enumerate(plan.stages)]
+        self._sizes = [np.zeros_like(arrived) for arrived in self._arrived]
+        self._generations: Ints = np.zeros(shape, dtype=np.int64)
+        self._row_bytes: dict[tuple[int, str], float] = {}
+        self._inter_row_bytes = 0.0
+
+    def add(self, reports: Iterable[SlotReport]) -> None:
+        """Take in the reports of one epoch, of all slots and stages; an epoch that only closes windows has none."""
+        reports = [report for report in reports if report.stage < len(self.plan.stages)]
+        if not reports:
+            return
+        new: dict[str, Ints] = {}
+        for report in reports:
+            for name, (groups, figures) in report.groups.items():
+                new.setdefault(name, self._nothing())[groups] += figures
+        for number in self._stages:
+            for kind, name in zip(KINDS, self._names(number), strict=True):
+                upkept = self._upkept[kind]
+                upkept[number] = self._upkeep.next(upkept[number], new.get(name, self._nothing()))
+            for store, arrived in enumerate(self._arrived[number]):
+                arrived[:] = self._upkeep.next(arrived, new.get(f"arrived.{number}.{store}", self._nothing()))
+                self._sizes[number][store] = new.get(f"size.{number}.{store}", 0)
+        for name in {name for number in self._stages for name in self._names(number)} & new.keys():
+            self._totals[name] = self._total(name) + new[name]
+        self._weigh_rows(reports)
+
+    def spilled(self, stage: int, groups: Sequence[int]) -> None:
+        """Some groups were closed as a generation: they have no active rows until more arrive."""
+        at = list(groups)
+        self._generations[stage, at] += 1
+        self._sizes[stage][:, at] = 0
+        if self._upkeep.restarts:
+            self._arrived[stage][:, at] = 0
+            for upkept in self._upkept.values():
+                upkept[stage, at] = 0
+
+    def cleaned(self, stage: int, groups: Sequence[int]) -> None:
+        """What the closed generations of some groups owed has been produced."""
+        self._generations[stage, list(groups)] = 0
+
+    def owed_groups(self) -> int:
+        """Groups, counted in every stage, with closed generations."""
+        return int(np.count_nonzero(self._generations))
+
+    def figures(self, slot: int, assignment: Sequence[int], epoch: int) -> GroupFigures:
+        """The groups with active state on a slot, in all stages that can spill: those with a key and without hops."""
+        numbers = [number for number, stage in self._stages.items() if not stage.hops]
+        width = max((len(self._stages[number].stores(number, slot)) for number in numbers), default=0)
+        mine = np.asarray(assignment) == slot
+        parts = [self._figures(number, slot, mine, width) for number in numbers]
+        return GroupFigures(
+            epoch,
+            *(np.concatenate(column) for column in zip(_no_figures(width), *parts, strict=True)),
+        )
+
+    def table(self, assignment: Sequence[int]) -> pa.Table:
+        """One row per stage and group that has state or results, or owes some."""
+        schema = GROUP_SCHEMA.with_metadata({UPKEEP_MARK: self.upkeep.encode()})
+        parts = [schema.empty_table()]
+        for number, stage in self._stages.items():
+            size = self._sizes[number].sum(axis=0)
+            totals = [self._total(name) for name in self._names(number)]
+            known = np.flatnonzero(np.any([size, *totals, self._generations[number]], axis=0))
+            columns = [
+                np.full(len(known), number),
+                [key_name(stage.key)] * len(known),
+                known,
+                np.asarray(assignment)[known],
+                size[known].astype(np.int64),
+                *(total[known] for total in totals),
+                self._generations[number, known],
+                *(self._upkept[kind][number, known] for kind in KINDS),
+            ]
+            arrays = [pa.array(c, f.type) for c, f in zip(columns, list(schema)[:-1], strict=True)]
+            arrays.append(_lists(self._arrived[number][:, known]))
+            parts.append(pa.Table.from_arrays(arrays, schema=schema))
+        return pa.concat_tables(parts)
+
+    def summary(self) -> list[dict[str, Any]]:
+        """Per stage: groups with state, their bytes, the largest, what they have yielded, and how many owe results."""
+        found = []
+        for number in self._stages:
+            size = self._sizes[number].sum(axis=0)
+            output, inter, _ = (self._total(name) for name in self._names(number))
+            found.append(
+                {
+                    "stage": number,
+                    "groups": int(np.count_nonzero(size)),
+                    "sizeBytes": int(size.sum()),
+                    "sizeBytesMax": int(size.max()),
+                    "output": int(output.sum()),
+                    "outputMax": int(output.max()),
+                    "inter": int(inter.sum()),
+                    "owedGroups": int(np.count_nonzero(self._generations[number])),
+                }
+            )
+        return found
+
+    def restore(self, table: pa.Table) -> None:
+        """Go on from a table that an earlier run has left, perhaps an older version or under another upkeep: then sums
+        start from its sums, and moving averages anew."""
+        same_upkeep = (table.schema.metadata or {}).get(UPKEEP_MARK) == self.upkeep.encode()
+        for row in table.to_pylist():
+            number, group = row["stage"], row["group"]
+            if group >= self.plan.partitions:
+                continue
+            for kind in ("output", "inter"):
+                self._set_total(f"{kind}.{row['key']}", group, row[kind])
+            if number not in self._stages or key_name(self._stages[number].key) != row["key"]:
+                continue
+            self._set_total(f"local.{number}", group, row.get("local", 0))
+            self._generations[number, group] = row.get("generations", 0)
+            if same_upkeep:
+                self._restore_upkept(number, group, row)
+            elif self._upkeep.weight is None:
+                for kind in KINDS:
+                    self._upkept[kind][number, group] = row.get(kind, 0)
+
+    def _restore_upkept(self, number: int, group: int, row: dict[str, Any]) -> None:
+        for kind in KINDS:
+            self._upkept[kind][number, group] = row[f"upkept_{kind}"]
+        if len(row["upkept_arrived"]) == len(self._arrived[number]):
+            self._arrived[number][:, group] = row["upkept_arrived"]
+
+    def _figures(self, number: int, slot: int, mine: npt.NDArray[np.bool_], width: int) -> list[Any]:
+        """The columns of `GroupFigures` for one stage."""
+        stage = self._stages[number]
+        stores = stage.stores(number, slot)
+        size = self._sizes[number][: len(stores)].sum(axis=0)
+        known = np.flatnonzero(mine & (size > 0))
+        sizes = self._sizes[number][: len(stores), known].T
+        row_bytes = [self._row_bytes.get((number, layout.label), np.inf) for layout in stores]
+        rows = sizes / np.array(row_bytes)
+        rows[:, : stage.shape(slot)[-1].first_store] = np.nan
+        return [
+            np.full(len(known), number),
+            known,
+            np.full(len(known), self._heights[number]),
+            size[known],
+            _widened(sizes, width),
+            _widened(rows, width),
+            _widened(self._arrived[number][: len(stores), known].T, width),
+            self._upkept["output"][number, known],
+            self._upkept["local"][number, known],
+            self._upkept["inter"][number, known] * self._inter_row_bytes,
+        ]
+
+    def _weigh_rows(self, reports: Sequence[SlotReport]) -> None:
+        """The mean bytes of a row, by store and of all stored results of nodes; what is not there keeps its figure."""
+        rows: Counter[tuple[int, str]] = Counter()
+        held: Counter[tuple[int, str]] = Counter()
+        inter = set()
+        for report in reports:
+            for layout in self.plan.stages[report.stage].stores(report.stage, report.slot):
+                store = report.stage, layout.label
+                rows[store] += report.counts.get(f"state_rows.{layout.label}", 0)
+                held[store] += report.counts.get(f"store_bytes.{layout.label}", 0)
+                if isinstance(layout.tree, Join):
+                    inter.add(store)
+        self._row_bytes |= {store: held[store] / count for store, count in rows.items() if count and held[store]}
+        if count := sum(rows[store] for store in inter):
+            self._inter_row_bytes = sum(held[store] for store in inter) / count
+
+    def _names(self, number: int) -> tuple[str, ...]:
+        """What reports call the figures of a stage, by kind; results are traced by key."""
+        key = key_name(self._stages[number].key)
+        return f"output.{key}", f"inter.{key}", f"local.{number}"
+
+    def _total(self, name: str) -> Ints:
+        return self._totals.get(name, self._nothing())
+
+    def _set_total(self, name: str, group: int, figure: int) -> None:
+        self._totals.setdefault(name, self._nothing())[group] = figure
+
+    def _nothing(self) -> Ints:
+        return np.zeros(self.plan.partitions, dtype=np.int64)
+
+
+def heights(plan: JoinPlan) -> list[int]:
+    """Per stage: 0 if its inputs are all streams, else one more than the highest stage that feeds it."""
+    found = [0] * len(plan.stages)
+    for number, stage in enumerate(plan.stages):
+        for fed in stage.sends_to:
+            found[fed] = max(found[fed], found[number] + 1)
+    return found
+
+
+def _stores_max(number: int, stage: StagePlan) -> int:
+    return max(len(stage.stores(number, slot)) for slot in range(len(stage.shapes)))
+
+
+def _no_figures(width: int) -> Iterator[Any]:
+    """Columns without rows, so that a slot without groups has figures too."""
+    for kind in (np.int64, np.int64, np.int64, np.float64):
+        yield np.zeros(0, dtype=kind)
+    for _ in range(3):
+        yield np.zeros((0, width))
+    for _ in range(3):
+        yield np.zeros(0)
+
+
+def _lists(columns: Floats) -> pa.Array:
+    """An Arrow list per column."""
+    offsets = np.arange(columns.shape[1] + 1, dtype=np.int32) * columns.shape[0]
+    return pa.ListArray.from_arrays(offsets, columns.T.ravel())
+
+
+def _widened(columns: Floats, width: int) -> Floats:
+    """With more columns, of NaN."""
+    return np.pad(columns, ((0, 0), (0, width - columns.shape[1])), constant_values=np.nan)

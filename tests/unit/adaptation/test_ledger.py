@@ -1,0 +1,290 @@
+"""The ledger of groups: upkeep by hand, spills and clean-ups, tables of old and new versions, reports of real runs."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from watersmeet.adaptation.ledger import GROUP_SCHEMA, GroupLedger, heights
+from watersmeet.engine.fold import SlotReport
+from watersmeet.errors import OptionError
+from watersmeet.plan.partitioning import group_of
+from watersmeet.plan.stages import JoinPlan, plan_join
+from watersmeet.plan.tree import parse_tree
+from watersmeet.query.logical import Stream, build_query
+from watersmeet.runtime.inprocess import InProcessQuery, pandas_hash
+
+PARTITIONS = 16
+SCHEMA = pa.schema([("x", pa.int64()), ("y", pa.int64()), ("v", pa.int64())])
+NAMES = "abc"
+OLD_COLUMNS = ["stage", "key", "group", "slot", "size_bytes", "output", "inter"]
+
+
+def chain(where=("a.x = b.x", "b.y = c.y"), names=NAMES):
+    streams = [Stream(name, SCHEMA, None) for name in names]
+    select = [f"{name}.{column}" for name in names for column in "xyv"]
+    return build_query(streams, where=list(where), within=None, windows={}, select=select)
+
+
+def plan_of(tree: str = "((a b) c)", where=("a.x = b.x", "b.y = c.y"), names=NAMES) -> JoinPlan:
+    return plan_join(chain(where, names), (parse_tree(tree, names),), PARTITIONS)
+
+
+# Key classes are numbered so that stage 0 of ((a b) c) has key 1, and stage 1 key 0.
+
+
+def report(stage: int = 0, slot: int = 0, counts=None, **figures: dict[int, int]) -> SlotReport:
+    """Names have _ for the dots."""
+    groups = {name.replace("_", "."): (list(of), list(of.values())) for name, of in figures.items()}
+    return SlotReport(0, stage, slot, (), (), counts or {}, groups)
+
+
+def figure(ledger: GroupLedger, name: str, group: int, stage: int = 0) -> float:
+    """What a policy sees of one group; all groups are on slot 0."""
+    found = ledger.figures(0, [0] * PARTITIONS, 1)
+    (row,) = np.flatnonzero((found.stage == stage) & (found.group == group))
+    return getattr(found, name)[row]
+
+
+STATE = {"size_0_0": {3: 100, 4: 200}, "size_0_1": {3: 10, 4: 20}}
+
+
+@pytest.mark.parametrize(
+    ("upkeep", "seen"),
+    [
+        ("cumulative", [8, 8, 12, 12, 18]),
+        ("reset", [8, 8, 12, 0, 6]),
+        ("ewma", [4, 2, 3, 0, 3]),
+    ],
+)
+def test_upkeep_says_what_becomes_of_a_figure_from_epoch_to_epoch_and_when_the_group_spills(upkeep, seen):
+    ledger = GroupLedger(plan_of(), upkeep)
+    found = []
+    for new in (8, 0, 4, "spill", 6):
+        if new == "spill":
+            ledger.spilled(0, [3])
+            found.append(
+                ledger.table([0] * PARTITIONS).filter(pa.compute.field("group") == 3)["upkept_output"][0].as_py()
+            )
+        else:
+            figures = {"output_1": {3: new, 4: 1}, "local_0": {3: 2 * new}, "arrived_0_0": {3: 10 * new}}
+            ledger.add([report(**STATE, **figures)])
+            found.append(figure(ledger, "output", 3))
+            assert figure(ledger, "local", 3) == 2 * found[-1]
+            assert figure(ledger, "arrived", 3).tolist() == [10 * found[-1], 0]
+    assert found == seen
+    assert figure(ledger, "output", 4) == {"ewma": 1 - 0.5**4}.get(upkeep, 4)
+    people = ledger.table([0] * PARTITIONS).to_pylist()
+    assert {row["group"]: row["output"] for row in people if row["stage"] == 0} == {3: 18, 4: 4}
+
+
+def test_the_reports_of_all_slots_make_one_epoch():
+    ledger = GroupLedger(plan_of(), "ewma")
+    ledger.add([report(size_0_0={3: 8}, output_1={3: 8}), report(stage=1, slot=1, output_1={3: 8})])
+    assert figure(ledger, "output", 3) == 8
+
+
+def test_a_spill_leaves_the_same_group_of_another_stage_alone():
+    plan = plan_of("(((a b) c) d)", ("a.x = b.x", "b.y = c.y", "a.x = d.x"), "abcd")
+    assert [stage.key for stage in plan.stages] == [(1,), (0,), (1,)]
+    ledger = GroupLedger(plan, "reset")
+    ledger.add([report(size_0_0={3: 8}, size_2_0={3: 8}, output_1={3: 5}, local_0={3: 1}, local_2={3: 2})])
+    assert [figure(ledger, "output", 3, stage) for stage in (0, 2)] == [5, 5]
+    ledger.spilled(0, [3])
+    assert figure(ledger, "output", 3, stage=2) == 5
+    assert figure(ledger, "local", 3, stage=2) == 2
+    assert ledger.figures(0, [0] * PARTITIONS, 1).stage.tolist() == [2]
+
+
+def test_only_groups_with_active_state_on_the_slot_are_told():
+    ledger = GroupLedger(plan_of())
+    ledger.add([report(**STATE, output_1={5: 1}), report(stage=1, size_1_1={3: 7})])
+    assignment = [0] * 4 + [1] * 12
+    first, second, third = (ledger.figures(slot, assignment, 9) for slot in range(3))
+    assert (first.epoch, first.stage.tolist(), first.group.tolist()) == (9, [0, 1], [3, 3])
+    assert first.size.tolist() == [110, 7]
+    assert first.sizes.tolist() == [[100, 10], [0, 7]]
+    assert second.group.tolist() == [4]
+    assert len(third) == 0
+    ledger.add([report(size_0_0={4: 50})])
+    assert len(ledger.figures(0, assignment, 10)) == 0
+    assert ledger.figures(1, assignment, 10).size.tolist() == [50]
+
+
+def test_an_epoch_that_only_closes_windows_changes_nothing():
+    ledger = GroupLedger(plan_of(), "ewma")
+    ledger.add([report(**STATE, output_1={3: 8})])
+    ledger.add([report(stage=2, size_2_0={3: 1})])
+    assert figure(ledger, "output", 3) == 4
+    assert figure(ledger, "size", 3) == 110
+
+
+def test_intermediate_results_are_told_in_the_bytes_they_take():
+    ledger = GroupLedger(plan_of(), "cumulative")
+    counts = {"state_rows.(a b)": 10, "store_bytes.(a b)": 400, "state_rows.c": 5, "store_bytes.c": 5}
+    ledger.add([report(**STATE, inter_1={3: 6}), report(stage=1, counts=counts)])
+    assert figure(ledger, "inter", 3) == 6 * 40
+    ledger.add([report(**STATE)])  # the stored ones have left; their bytes are remembered
+    assert figure(ledger, "inter", 3) == 6 * 40
+
+
+def test_rows_are_had_from_bytes_for_the_stores_that_the_topmost_node_joins():
+    ledger = GroupLedger(plan_of("((a b) c)", ("a.x = b.x", "b.x = c.x")))
+    labels = ("a", "b", "(a b)", "c")
+    counts = {f"state_rows.{label}": 10 for label in labels}
+    counts |= {f"store_bytes.{label}": 10 * (n + 1) for n, label in enumerate(labels)}
+    sizes = {f"size_0_{store}": {3: 60} for store in range(4)}
+    ledger.add([report(counts=counts, **sizes)])
+    assert np.array_equal(figure(ledger, "rows", 3), [np.nan, np.nan, 20, 15], equal_nan=True)
+
+
+def test_stages_without_a_key_or_with_hops_do_not_take_part():
+    theta = plan_join(chain(("a.x < b.x",), "ab"), (parse_tree("(a b)", "ab"),), PARTITIONS)
+    for plan in (theta, plan_of("(a b c)")):
+        ledger = GroupLedger(plan)
+        ledger.add([report(**STATE, output_1={3: 8})])
+        assert len(ledger.figures(0, [0] * PARTITIONS, 1)) == 0
+
+
+def test_the_height_of_a_stage_counts_the_stages_below():
+    assert heights(plan_of()) == [0, 1]
+    where = ("a.x = b.x", "c.x = d.x", "b.y = c.y", "d.v = e.v")
+    assert heights(plan_of("(((a b) (c d)) e)", where, "abcde")) == [0, 0, 1, 2]
+
+
+def test_closed_generations_are_counted_until_they_are_cleaned():
+    ledger = GroupLedger(plan_of())
+    ledger.add([report(**STATE)])
+    ledger.spilled(0, [3, 4])
+    ledger.spilled(0, [3])
+    ledger.spilled(1, [3])
+    assert ledger.owed_groups() == 3
+    assert [row["owedGroups"] for row in ledger.summary()] == [2, 1]
+    rows = ledger.table([0] * PARTITIONS).to_pylist()
+    assert [(r["stage"], r["group"], r["generations"]) for r in rows] == [(0, 3, 2), (0, 4, 1), (1, 3, 1)]
+    ledger.cleaned(0, [3])
+    assert ledger.owed_groups() == 2
+
+
+def written(upkeep: str) -> GroupLedger:
+    ledger = GroupLedger(plan_of(), upkeep)
+    figures = {"output_1": {3: 8}, "inter_1": {3: 3}, "local_0": {3: 5}, "arrived_0_0": {3: 6, 4: 1}}
+    ledger.add([report(**STATE, **figures), report(stage=1, size_1_0={2: 9}, output_0={2: 8}, local_1={2: 8})])
+    ledger.spilled(0, [4])
+    return ledger
+
+
+@pytest.mark.parametrize("upkeep", ["cumulative", "reset", "ewma"])
+def test_a_table_brings_back_all_but_sizes(upkeep, tmp_path):
+    first = written(upkeep)
+    table = first.table([0] * PARTITIONS)
+    with pa.OSFile(str(tmp_path / "table"), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table)
+    second = GroupLedger(plan_of(), upkeep)
+    second.restore(pa.ipc.open_file(str(tmp_path / "table")).read_all())
+    assert second.owed_groups() == 1
+    again = second.table([0] * PARTITIONS)
+    assert table.schema.names == GROUP_SCHEMA.names
+    assert again.drop(["size_bytes"]) == table.drop(["size_bytes"])
+    for ledger in (first, second):
+        ledger.add([report(**STATE, output_1={3: 2}), report(stage=1, size_1_0={2: 9})])
+    assert second.table([0] * PARTITIONS) == first.table([0] * PARTITIONS)
+
+
+@pytest.mark.parametrize(("upkeep", "seen"), [("cumulative", 10), ("reset", 10), ("ewma", 1)])
+def test_an_old_table_still_serves(upkeep, seen):
+    table = written(upkeep).table([0] * PARTITIONS).select(OLD_COLUMNS).replace_schema_metadata(None)
+    ledger = GroupLedger(plan_of(), upkeep)
+    ledger.restore(table)
+    assert ledger.owed_groups() == 0
+    ledger.add([report(**STATE, output_1={3: 2})])
+    assert figure(ledger, "output", 3) == seen
+    assert ledger.summary()[0]["output"] == 10
+
+
+def test_under_another_upkeep_sums_go_on_from_sums_and_averages_start_anew():
+    table = written("ewma").table([0] * PARTITIONS)
+    for upkeep, seen in (("reset", 8), ("ewma", 4), ("cumulative", 8)):
+        ledger = GroupLedger(plan_of(), upkeep)
+        ledger.restore(table)
+        rows = {row["group"]: row["upkept_output"] for row in ledger.table([0] * PARTITIONS).to_pylist()}
+        assert rows[3] == seen
+    ledger = GroupLedger(plan_of(), "ewma")
+    ledger.restore(written("reset").table([0] * PARTITIONS))
+    assert ledger.table([0] * PARTITIONS)["upkept_output"].to_pylist() == [0, 0, 0]
+
+
+def test_a_table_of_another_plan_brings_back_what_belongs_to_keys():
+    ledger = GroupLedger(plan_of("(a (b c))"))
+    assert [stage.key for stage in ledger.plan.stages] == [(0,), (1,)]
+    ledger.restore(written("reset").table([0] * PARTITIONS))
+    assert ledger.owed_groups() == 0
+    assert {(r["key"], r["output"], r["local"]) for r in ledger.table([0] * PARTITIONS).to_pylist()} == {
+        ("0", 8, 0),
+        ("1", 8, 0),
+    }
+
+
+def test_an_unknown_upkeep_is_refused_with_the_nearest():
+    with pytest.raises(OptionError, match="did you mean 'cumulative'"):
+        GroupLedger(plan_of(), "cummulative")
+    with pytest.raises(OptionError, match="known upkeeps: cumulative, reset, ewma"):
+        GroupLedger(plan_of(), "?")
+
+
+# Real runs
+
+
+def batches(count: int, rows: int, keys: int = 12) -> list[dict[str, pa.Table]]:
+    rng = np.random.default_rng(3)
+    return [
+        {name: pa.table({column: rng.integers(0, keys, rows) for column in "xyv"}, schema=SCHEMA) for name in NAMES}
+        for _ in range(count)
+    ]
+
+
+def groups_of(values: np.ndarray) -> np.ndarray:
+    return np.bincount(group_of(pandas_hash([pa.array(values)]), PARTITIONS), minlength=PARTITIONS)
+
+
+def test_figures_of_a_run_on_two_slots_and_two_stages_are_those_of_its_data(tmp_path):
+    data = batches(3, 40)
+    query = InProcessQuery(chain(), tmp_path, slots=2, partitions=PARTITIONS, trees=[parse_tree("((a b) c)", NAMES)])
+    query.groups = GroupLedger(query.plan, "cumulative")
+    results = pa.concat_tables([query.run(batch) for batch in data])
+    rows = {name: pa.concat_tables([batch[name] for batch in data]) for name in NAMES}
+    joined = rows["a"].to_pandas().merge(rows["b"].to_pandas(), on="x", suffixes=("_a", "_b"))
+    arrived = {
+        0: [groups_of(rows["a"]["x"].to_numpy()), groups_of(rows["b"]["x"].to_numpy())],
+        1: [groups_of(joined["y_b"].to_numpy()), groups_of(rows["c"]["y"].to_numpy())],
+    }
+    output = {0: groups_of(results["b_x"].to_numpy()), 1: groups_of(results["b_y"].to_numpy())}
+    local = {0: groups_of(joined["x"].to_numpy()), 1: output[1]}
+    seen: set[tuple[int, int]] = set()
+    for slot in range(2):
+        figures = query.groups.figures(slot, query.manifest.assignment, query.manifest.epoch)
+        assert len(figures) > 0
+        for i, (stage, group) in enumerate(zip(figures.stage.tolist(), figures.group.tolist(), strict=True)):
+            assert query.manifest.assignment[group] == slot
+            assert figures.height[i] == stage
+            assert figures.arrived[i].tolist() == [of[group] for of in arrived[stage]]
+            assert figures.rows[i] == pytest.approx(figures.arrived[i], rel=0.1, abs=0.5)
+            assert figures.output[i] == output[stage][group]
+            assert figures.local[i] == local[stage][group]
+            assert figures.size[i] == figures.sizes[i].sum() > 0
+            seen.add((stage, group))
+        low = figures.stage == 0
+        mean = query.manifest.totals["store_bytes.(a b)"] / query.manifest.totals["state_rows.(a b)"]
+        assert figures.inter[low] == pytest.approx(figures.local[low] * mean)
+    assert seen == {(s, g) for s in (0, 1) for g in range(PARTITIONS) if arrived[s][0][g] + arrived[s][1][g]}
+
+
+def test_results_of_inner_nodes_arrive_but_only_those_of_the_topmost_are_local(tmp_path):
+    data = batches(2, 30)
+    query = InProcessQuery(
+        chain(("a.x = b.x", "b.x = c.x")), tmp_path, partitions=PARTITIONS, trees=[parse_tree("((a b) c)", NAMES)]
+    )
+    query.groups = GroupLedger(query.plan, "cumulative")
+    results = pa.concat_tables([query.run(batch) for batch in data])
+    figures = query.groups.figures(0, query.manifest.assignment, 0)
+    assert figures.local.sum() == figures.output.sum() == results.num_rows
+    assert figures.arrived.sum(axis=0).tolist() == [60, 60, query.manifest.totals["intermediate"], 60]
