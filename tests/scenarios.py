@@ -7,7 +7,7 @@ that fails is printed as such a file. Event times in a file count in its `unit` 
     where, within, windows, select    as in StreamJoin; the predicates of tests/predicates.py are registered
     batches    [{stream: [row, ...]}, ...]; a row is a list in the order of the columns
     trees      the shapes of the join, as in option plan, for the slots in turn (the default tree if none)
-    setting    how the engine starts: slots, partitions, memory, budget, hash, chunk_rows, merge_rows
+    setting    how the engine starts: slots, partitions, memory, budget, hash, chunk_rows, merge_rows, spill, upkeep
     schedule   per batch: failures before it succeeds ("during" or "after" the work, "crash": after it, and restart,
                or "closing": committed, but then a restart before windows of an aggregation are closed),
                a restart with other slots or budget, wiped memory, the driver's clock; `spill`: (stage, group) pairs to
@@ -35,6 +35,8 @@ import pyarrow as pa
 from tests.oracle import Answer, canonical, nested_loop_join
 from tests.predicates import FUNCTIONS
 from watersmeet.adaptation.clean_up import cleaning_orders, is_owing
+from watersmeet.adaptation.spill_policies import policy_named
+from watersmeet.adaptation.spilling import SpillSettings
 from watersmeet.engine.compaction import Merging
 from watersmeet.engine.inbox import chunks
 from watersmeet.plan.tree import parse_tree
@@ -95,6 +97,9 @@ class Setting:
     hash: str = "pandas"
     chunk_rows: int | None = None
     idle_timeout_ms: int | None = None
+    spill: str | None = None
+    """The policy by which groups are closed when the budget is exceeded; None: only as the schedule says."""
+    upkeep: str = "reset"
     merge_rows: int | None = None
     """Rows that an epoch may merge, in few cells and in every epoch; None: as the engine does."""
 
@@ -290,6 +295,9 @@ def epochs_in_process(scenario: Scenario) -> Iterator[Committed]:
                 engine.attempt_closing()  # and lost
             engine = _start(scenario, Path(folder), setting)
             closed = engine.close_windows()
+            if batch is scenario.batches[-1]:
+                owed = list(engine.clean_up())
+                closed = pa.concat_tables([*([] if closed is None else [closed]), *owed]) if owed else closed
             yield Committed(results if closed is None else pa.concat_tables([results, closed]), engine, tuple(attempts))
 
 
@@ -341,6 +349,9 @@ def _start(scenario: Scenario, folder: Path, setting: Setting) -> InProcessQuery
         trees=[parse_tree(text, [s.name for s in scenario.query.streams]) for text in scenario.trees],
         cut=chunks if rows_max is None else lambda frames: chunks(frames, rows_max=rows_max),
         mode=scenario.mode,
+        spill=None
+        if setting.spill is None or setting.budget is None
+        else SpillSettings(policy=policy_named(setting.spill), budget_bytes=setting.budget, upkeep=setting.upkeep),
         merging=EAGER if setting.merge_rows is None else replace(EAGER, rows_min=setting.merge_rows, **STEPWISE),
     )
 

@@ -19,6 +19,8 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from tests.scenarios import ALL_GROUPS, HASHES, UTC, Epoch, Scenario, Setting, table_of
+from watersmeet.adaptation.ledger import UPKEEPS
+from watersmeet.adaptation.spill_policies import POLICIES
 from watersmeet.plan.keys import node_key
 from watersmeet.plan.stages import plan_join
 from watersmeet.plan.tree import Join, Leaf, Tree, streams_of, tree_text
@@ -131,7 +133,7 @@ def aggregate_scenarios(draw: st.DrawFn) -> Scenario:
             calls.append(
                 draw(st.sampled_from((f"count({name})", f"count(DISTINCT {name})", f"min({name})", f"max({name})")))
             )
-    schedule = tuple(replace(epoch, spill=(), clean=0, keep=False, lost=False) for epoch in asked.schedule)
+    schedule = asked.schedule
     if "append" in modes:
         schedule = tuple(
             replace(epoch, failures=(*epoch.failures, *draw(st.sampled_from(((), (), ("closing",))))))
@@ -412,6 +414,8 @@ def _settings(draw: st.DrawFn) -> Setting:
         chunk_rows=draw(st.sampled_from((None, 3, 3, 1))),
         idle_timeout_ms=draw(st.sampled_from((None, None, 10))),
         merge_rows=draw(st.sampled_from((None, 1, 4, 12))),
+        spill=draw(st.sampled_from((None, None, *sorted(POLICIES)))),
+        upkeep=draw(st.sampled_from(sorted(UPKEEPS))),
     )
 
 
