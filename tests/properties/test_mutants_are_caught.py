@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.strategies import SearchStrategy
 
 from tests.groups import GroupsOracle, check_aggregates
-from tests.mutants import AGGREGATE_MUTANTS, MUTANTS, Mutant
+from tests.mutants import AGGREGATE_MUTANTS, MUTANTS, SPILL_MUTANTS, Mutant
 from tests.scenarios import Scenario, check_every_epoch, load_scenarios
 from tests.strategies import aggregate_scenarios, scenarios
 
@@ -73,7 +73,7 @@ def test_without_a_mutant_all_scenarios_pass():
         check_every_epoch(scenario)
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name.replace(" ", "_"))
+@pytest.mark.parametrize("mutant", MUTANTS + SPILL_MUTANTS, ids=lambda mutant: mutant.name.replace(" ", "_"))
 def test_some_scenario_catches(mutant: Mutant):
     with mutant.applied():
         assert first_failure(fixed_set(), check_every_epoch), f"no scenario notices that {mutant.name}"
