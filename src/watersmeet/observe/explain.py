@@ -54,6 +54,9 @@ def explain_text(query: JoinQuery, plan: JoinPlan, slots: int, epoch: EpochProgr
     if epoch is not None:
         memory, total = epoch.count("memory_bytes"), epoch.count("state_bytes")
         lines += ["", f"epoch {epoch.epoch}: state {format_bytes(total)}, {format_bytes(memory)} of it in memory"]
+        if closed := epoch.count("closed_bytes"):
+            groups = f"{epoch.owing_groups} partition groups may owe results"
+            lines.append(f"spilled: {format_bytes(closed)} in {epoch.count('closed_rows'):,} rows; {groups}")
     return "\n".join(lines)
 
 

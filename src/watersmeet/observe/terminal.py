@@ -47,7 +47,7 @@ class LiveProgress:
 def epoch_table(epochs: Sequence[EpochProgress]) -> Table:
     """One line per epoch: speed, results, state and lag."""
     table = Table(box=None, pad_edge=False)
-    for name in ("epoch", "rows", "rows/s", "results", "late", "state rows", "state", "in memory", "lag"):
+    for name in ("epoch", "rows", "rows/s", "results", "late", "state rows", "state", "in memory", "spilled", "lag"):
         table.add_column(name, justify="right")
     for epoch in epochs:
         rows = sum(epoch.rows.values())
@@ -61,19 +61,26 @@ def epoch_table(epochs: Sequence[EpochProgress]) -> Table:
             f"{epoch.count('state_rows'):,}",
             format_bytes(epoch.count("state_bytes")),
             format_bytes(epoch.count("memory_bytes")),
+            format_bytes(closed) if (closed := epoch.count("closed_bytes")) else "-",
             _lag(epoch),
         )
     return table
 
 
 def epoch_line(epoch: EpochProgress) -> str:
-    """An epoch in one line: what came in, what came of it, and what is kept."""
+    """An epoch in one line: what came in, what came of it, what is kept; and what is yet to come of spilled state."""
     rows, late = sum(epoch.rows.values()), epoch.count("late")
     seconds = (epoch.join_ms + epoch.commit_ms + epoch.sink_ms) / 1000
+    closed = epoch.count("closed_bytes")
+    what = "clean-up" if epoch.is_cleaning else f"{rows:,} rows in"
     return (
-        f"epoch {epoch.epoch}: {rows:,} rows in, {epoch.count('results'):,} results"
+        f"epoch {epoch.epoch}: {what}, {epoch.count('results'):,} results"
         + (f", {late:,} too late" if late else "")
-        + f", state {epoch.count('state_rows'):,} rows in {format_bytes(epoch.count('state_bytes'))}, {seconds:.1f} s"
+        + f", state {epoch.count('state_rows'):,} rows in {format_bytes(epoch.count('state_bytes'))}"
+        + (f", {format_bytes(closed)} spilled" if closed else "")
+        + (f", {epoch.owing_groups} groups owe results" if epoch.owing_groups else "")
+        + f", {seconds:.1f} s"
+        + "".join(f"\n  {event.kind} on slot {event.slot}: {event.reason}" for event in epoch.events)
     )
 
 

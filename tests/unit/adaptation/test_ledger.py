@@ -249,7 +249,7 @@ def groups_of(values: np.ndarray) -> np.ndarray:
 def test_figures_of_a_run_on_two_slots_and_two_stages_are_those_of_its_data(tmp_path):
     data = batches(3, 40)
     query = InProcessQuery(chain(), tmp_path, slots=2, partitions=PARTITIONS, trees=[parse_tree("((a b) c)", NAMES)])
-    query.groups = GroupLedger(query.plan, "cumulative")
+    query.coordinator.ledger = GroupLedger(query.plan, "cumulative")
     results = pa.concat_tables([query.run(batch) for batch in data])
     rows = {name: pa.concat_tables([batch[name] for batch in data]) for name in NAMES}
     joined = rows["a"].to_pandas().merge(rows["b"].to_pandas(), on="x", suffixes=("_a", "_b"))
@@ -261,7 +261,7 @@ def test_figures_of_a_run_on_two_slots_and_two_stages_are_those_of_its_data(tmp_
     local = {0: groups_of(joined["x"].to_numpy()), 1: output[1]}
     seen: set[tuple[int, int]] = set()
     for slot in range(2):
-        figures = query.groups.figures(slot, query.manifest.assignment, query.manifest.epoch)
+        figures = query.coordinator.ledger.figures(slot, query.manifest.assignment, query.manifest.epoch)
         assert len(figures) > 0
         for i, (stage, group) in enumerate(zip(figures.stage.tolist(), figures.group.tolist(), strict=True)):
             assert query.manifest.assignment[group] == slot
@@ -283,8 +283,8 @@ def test_results_of_inner_nodes_arrive_but_only_those_of_the_topmost_are_local(t
     query = InProcessQuery(
         chain(("a.x = b.x", "b.x = c.x")), tmp_path, partitions=PARTITIONS, trees=[parse_tree("((a b) c)", NAMES)]
     )
-    query.groups = GroupLedger(query.plan, "cumulative")
+    query.coordinator.ledger = GroupLedger(query.plan, "cumulative")
     results = pa.concat_tables([query.run(batch) for batch in data])
-    figures = query.groups.figures(0, query.manifest.assignment, 0)
+    figures = query.coordinator.ledger.figures(0, query.manifest.assignment, 0)
     assert figures.local.sum() == figures.output.sum() == results.num_rows
     assert figures.arrived.sum(axis=0).tolist() == [60, 60, query.manifest.totals["intermediate"], 60]

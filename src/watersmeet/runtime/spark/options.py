@@ -17,6 +17,7 @@ from watersmeet.plan.partitioning import DEFAULT_PARTITIONS, PARTITIONS_MAX
 from watersmeet.runtime.spark.memory import DEFAULT_LOCATION
 from watersmeet.units import parse_bytes, parse_duration_us
 
+OptionValue = str | Policy
 PREFIX = "spark.watersmeet."
 KNOWN = {
     "slots": "workers of the join; default: the cores Spark offers",
@@ -67,10 +68,11 @@ def option_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def resolve(spark: SparkSession, given: Mapping[str, str]) -> JoinOptions:
+def resolve(spark: SparkSession, given: Mapping[str, OptionValue]) -> JoinOptions:
     """Options as given, else from the session, else the defaults."""
     text = {name: spark.conf.get(PREFIX + name, None) for name in KNOWN}
-    text |= given
+    text |= {name: value for name, value in given.items() if isinstance(value, str)}
+    policies = [value for value in given.values() if not isinstance(value, str)]
     slots = text["slots"]
     partitions = _whole("partitions", text["partitions"] or str(DEFAULT_PARTITIONS), PARTITIONS_MAX)
     count = spark.sparkContext.defaultParallelism if slots is None else _whole("slots", slots, partitions)
@@ -84,21 +86,23 @@ def resolve(spark: SparkSession, given: Mapping[str, str]) -> JoinOptions:
         idle_timeout_ms=None if idle is None else parse_duration_us(idle) // 1000,
         confidence=_level(text["confidence"]),
         expected_rows=_expected(text["expectedRows"]),
-        spill=_policy(text["spill"], text["confidence"]),
+        spill=_policy(policies[0] if policies else text["spill"], text["confidence"]),
         spill_fraction=_fraction(text["spillFraction"]),
         spill_upkeep=_upkeep(text["spillUpkeep"]),
     )
 
 
-def _policy(text: str | None, confidence: str | None) -> Policy | None:
+def _policy(given: OptionValue | None, confidence: str | None) -> Policy | None:
     """Intervals count on every result of the rows that have arrived, so none may be owed."""
-    is_off = text is not None and text.strip().lower() in ("off", "false", "none")
-    if confidence is not None and text is not None and not is_off:
+    is_off = isinstance(given, str) and given.strip().lower() in ("off", "false", "none")
+    if confidence is not None and given is not None and not is_off:
         raise OptionError(
             "options confidence and spill exclude each other: intervals are wrong while results are owed",
             hint="leave spill out; with confidence, state beyond the budget stays in use on disk",
         )
-    return None if is_off or confidence is not None else policy_named(text or DEFAULT_POLICY)
+    if is_off or confidence is not None:
+        return None
+    return policy_named(given or DEFAULT_POLICY) if given is None or isinstance(given, str) else given
 
 
 def _fraction(text: str | None) -> float:

@@ -28,7 +28,7 @@ from watersmeet.query.logical import JoinQuery, Stream, build_query
 from watersmeet.query.registered import RegisteredFunction, registered
 from watersmeet.query.types import COLLATION
 from watersmeet.runtime.spark.analysis import spark_analysis
-from watersmeet.runtime.spark.options import JoinOptions, option_name, option_text, resolve
+from watersmeet.runtime.spark.options import JoinOptions, OptionValue, option_name, option_text, resolve
 from watersmeet.runtime.spark.writer import JoinStreamWriter
 from watersmeet.units import parse_duration_us
 
@@ -73,7 +73,7 @@ class StreamJoin:
         self._having: list[str] = []
         self._sql: SqlQuery | None = None
         self._plain: set[str] = set()
-        self._options: dict[str, str] = {}
+        self._options: dict[str, OptionValue] = {}
         self._functions: dict[str, RegisteredFunction] = {}
 
     def stream(
@@ -185,8 +185,10 @@ class StreamJoin:
         return self
 
     def option(self, name: str, value: Any) -> StreamJoin:
-        """Set an option of the join (names are case-insensitive)."""
-        self._options[option_name(name)] = option_text(value)
+        """Set an option of the join (names are case-insensitive). `spill` may also be a policy of your own: a function
+        of `GroupFigures` that gives every partition group a score; those with the lowest go first."""
+        known = option_name(name)
+        self._options[known] = value if known == "spill" and callable(value) else option_text(value)
         return self
 
     def options(self, **options: Any) -> StreamJoin:
