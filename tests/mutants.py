@@ -541,7 +541,10 @@ AGGREGATE_MUTANTS = [
         "(after_us - 1 - length) // slide",
     ),
     Mutant(
-        "windows close but are not remembered", "runtime.epoch:commit_closing", "closed_us=frontier(before, debts(plan, before)),", ""
+        "windows close but are not remembered",
+        "runtime.epoch:commit_closing",
+        "closed_us=frontier(before, debts(plan, before)),",
+        "",
     ),
     Mutant(
         "panes are dropped before their last window closes",
