@@ -305,7 +305,7 @@ def test_progress_has_the_names_of_spark_and_counts_late_rows(spark, tmp_path):
     assert json.loads(last.json) == json.loads(last.prettyJson) == last
     for progress in query.recentProgress:
         (operator,) = progress["stateOperators"]
-        assert 0 < operator["memoryUsedBytes"] <= 2 * 16 * 1024
+        assert operator["memoryUsedBytes"] <= 2 * 16 * 1024
         assert all(operator["customMetrics"][f"memoryBytes.slot{slot}"] <= 16 * 1024 for slot in (0, 1))
 
 
@@ -322,7 +322,7 @@ def test_a_small_budget_bounds_the_files_in_memory(spark, tmp_path):
 
     writer = join.writeStream.foreachBatch(measure).option("checkpointLocation", tmp_path / "ck")
     writer.trigger(availableNow=True).start().awaitTermination()
-    assert len(sizes) == 3
+    assert len(sizes) > 3, "what was spilled has been cleaned up in epochs of its own"
     assert max(sizes) <= 2 * 12 * 1024
     assert max(sizes) > 0
     until(lambda: not list(shm.rglob("*.seg")), what="the memory tier to be removed")
