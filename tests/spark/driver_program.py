@@ -5,10 +5,14 @@
 It prints `ready` when Spark is up and waits for a line on its standard input, so that a test can have the next driver
 ready before it kills this one; then `started`, when the query runs. Exit code 0: everything is in the sink.
 With WATERSMEET_TEST_JAVA_OPTIONS that write a class archive at the end of the JVM, that end is waited for.
+WATERSMEET_TEST_JOIN_OPTIONS has options of the join, as JSON, and WATERSMEET_TEST_BYTES_AT_ONCE how much of what was
+spilled one epoch cleans up.
 """
 
+import json
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 from pyspark import SparkContext
@@ -16,8 +20,12 @@ from pyspark.sql import SparkSession
 
 from tests.conftest import SESSION_SETTINGS
 from tests.spark.helpers import join_of, start
+from watersmeet.adaptation.clean_up import cleaning_orders
+from watersmeet.runtime.spark import driver
 
 JAVA_OPTIONS = "WATERSMEET_TEST_JAVA_OPTIONS"
+JOIN_OPTIONS = "WATERSMEET_TEST_JOIN_OPTIONS"
+BYTES_AT_ONCE = "WATERSMEET_TEST_BYTES_AT_ONCE"
 
 
 def main(folder: Path, master: str) -> None:
@@ -31,7 +39,10 @@ def main(folder: Path, master: str) -> None:
     print("ready", flush=True)
     if not sys.stdin.readline():
         os._exit(2)
-    query = start(join_of(spark, folder).option("slots", 2), folder / "out", folder / "ck")
+    if BYTES_AT_ONCE in os.environ:
+        driver.cleaning_orders = partial(cleaning_orders, bytes_at_once=int(os.environ[BYTES_AT_ONCE]))
+    options = {"slots": 2, **json.loads(os.environ.get(JOIN_OPTIONS, "{}"))}
+    query = start(join_of(spark, folder).options(**options), folder / "out", folder / "ck")
     print("started", flush=True)
     query.awaitTermination()
     if "ArchiveClassesAtExit" in java_options:

@@ -20,8 +20,10 @@ import pytest
 from pyspark.errors import AnalysisException
 
 from tests.oracle import canonical
+from tests.spark.driver_program import BYTES_AT_ONCE, JOIN_OPTIONS
 from tests.spark.helpers import READINGS, answer, expected, join_of, output, random_batches, until, write_batches
 from tests.spark.processes import PACKAGES, Driver
+from watersmeet.adaptation.clean_up import groups_left
 from watersmeet.errors import CheckpointError, FencedError
 from watersmeet.state.checkpoint import Checkpoint
 
@@ -42,6 +44,17 @@ CRASHES = [
     ("after-ack@1", "driver", True),
     ("write:seg@4", "worker", True),
     ("during-discard@1", "driver", True),
+]
+# The same for a query that spills: its first epoch decides, its second carries it out.
+SPILLING = {"memoryBudget": "1k", "partitions": 8}
+SPILL_CRASHES = [
+    ("groups-closed@1", "worker", True),  # while a spill is written
+    ("after-manifest@2", "driver", False),  # of an epoch that spilled
+    ("before-sink@3", "driver", False),  # the same, when one before was sent again
+    ("before-manifest@2", "driver", True),  # of the first epoch of the clean-up
+    ("after-manifest@1", "driver", False),
+    ("after-sink@2", "driver", False),  # of the second one, when the first was sent again
+    ("groups-cleaned@3", "worker", True),  # of the third or fourth one
 ]
 READ_SCHEMA = "k int, a_ts timestamp, a_v long, b_ts timestamp, b_v long, c_ts timestamp, c_v long"
 
@@ -156,8 +169,9 @@ def assert_no_leftovers(folder: Path) -> None:
 
 def test_every_failpoint_in_the_code_is_in_the_list():
     sources = [file.read_text() for file in (PACKAGES / "watersmeet").rglob("*.py")]
+    listed = [*CRASHES, *SPILL_CRASHES]
     named = {name for text in sources for name in re.findall(r'failpoint\("([^"]+)"\)', text)}
-    assert named == {failpoint.partition("@")[0] for failpoint, _, _ in CRASHES if not failpoint.startswith("write:")}
+    assert named == {failpoint.partition("@")[0] for failpoint, _, _ in listed if not failpoint.startswith("write:")}
 
 
 def test_a_crash_at_every_failpoint(spark, tmp_path, java_options):
@@ -186,6 +200,35 @@ def test_a_crash_at_every_failpoint(spark, tmp_path, java_options):
     assert not reader.problems
     assert output(spark, tmp_path / "out") == right.results
     assert len(set(reader.epochs(right.batches))) > 3
+    assert_no_leftovers(tmp_path)
+
+
+def test_crashes_of_a_query_that_spills_and_cleans_up(spark, tmp_path, java_options):
+    """One that is killed in the middle of a clean-up goes on with it, and does not start over."""
+    batches = crash_batches(6)
+    write_batches(tmp_path, batches)
+    options = {"java_options": java_options, JOIN_OPTIONS: json.dumps(SPILLING), BYTES_AT_ONCE: "1"}
+    checkpoint = Checkpoint(tmp_path / "ck")
+    pending = iter([*SPILL_CRASHES[1:], (None, "", None)])
+    parked = Driver(tmp_path, failpoint=SPILL_CRASHES[0][0], **options)
+    left, kinds = [], []
+    for failpoint, place, acknowledged in SPILL_CRASHES:
+        driver = parked
+        driver.go()
+        parked = Driver(tmp_path, failpoint=next(pending)[0], **options)
+        code = driver.wait()
+        assert (code == -signal.SIGKILL) is (place == "driver"), f"{failpoint}: exit code {code}\n{driver.complaint()}"
+        assert code != 0, failpoint
+        assert is_last_epoch_acknowledged(tmp_path) is acknowledged, failpoint
+        last = checkpoint.latest()
+        kinds.append("cleaning" if last.cleaning else "spilled" if last.ran else "plain")
+        left.append(groups_left(last))
+    assert kinds == ["plain", "spilled", "spilled", "plain", *["cleaning"] * 3]
+    parked.go()
+    assert parked.wait() == 0, parked.complaint()
+    assert left[3] > left[4] > left[5] >= left[6] > groups_left(checkpoint.latest()) == 0
+    right = expected(join_of(spark, tmp_path), batches_taken(tmp_path, batches))
+    assert output(spark, tmp_path / "out") == right
     assert_no_leftovers(tmp_path)
 
 

@@ -26,6 +26,7 @@ from watersmeet.engine.generations import NOTHING_SPILLED, Piece, Spilled, coale
 from watersmeet.engine.layers import Grid, Layer, Merge, cut_to_groups, depth, merged
 from watersmeet.engine.statistics import Tally, weight_of
 from watersmeet.engine.task import SlotReport, SlotTask, stores_of
+from watersmeet.failpoints import failpoint
 from watersmeet.plan.layout import StoreLayout
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.plan.tree import Leaf
@@ -95,6 +96,7 @@ def fold(
     pieces = [Piece(e, run) for layer in kept for e, (_, run) in zip(layer.extents, layer.runs, strict=True)]
     closed = list(spilled.closed)
     if task.clean is not None:
+        failpoint("groups-cleaned")
         pieces = relabelled([*pieces, *opened(plan, closed, refs, tiers)], task, plan.partitions)
         closed = coalesced([piece.extent for piece in pieces if not piece.extent.is_active])
         pieces = [piece for piece in pieces if piece.extent.is_active]

@@ -23,6 +23,7 @@ import numpy as np
 from watersmeet.engine.compaction import ends_of, expired
 from watersmeet.engine.layers import Layer, cut_to_groups, rows_by_group
 from watersmeet.engine.task import SlotTask, stores_of
+from watersmeet.failpoints import failpoint
 from watersmeet.plan.layout import StoreLayout
 from watersmeet.plan.partitioning import group_of
 from watersmeet.plan.stages import JoinPlan
@@ -109,6 +110,7 @@ def close_groups(plan: JoinPlan, task: SlotTask, layers: Sequence[Layer], tiers:
                 whole = groups if len(ranges) > 1 else None
                 stored = tuple((piece.extent.store, piece.run) for piece in pieces)
                 kept.append(Layer(bucket, stored, tuple(piece.extent for piece in pieces), whole))
+    failpoint("groups-closed")
     return Spilled(kept, [*before, *closed], writer.segments)
 
 

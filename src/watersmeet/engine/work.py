@@ -15,6 +15,7 @@ from watersmeet.plan.nodes import NodePlan
 from watersmeet.state.manifest import ACTIVE
 from watersmeet.state.run import Run
 from watersmeet.state.segment import read_segment, write_segment
+from watersmeet.state.storage import writing
 
 HELD_BYTES_MAX = 128 << 20
 """Rows of an epoch that wait in memory until they are written."""
@@ -30,8 +31,9 @@ class Scratch:
 
     def open(self) -> None:
         if self._folder is None:
-            self._parent.mkdir(parents=True, exist_ok=True)
-            folder = tempfile.TemporaryDirectory(prefix=".scratch-", dir=self._parent)
+            with writing(self._parent):
+                self._parent.mkdir(parents=True, exist_ok=True)
+                folder = tempfile.TemporaryDirectory(prefix=".scratch-", dir=self._parent)
             self._folder = Path(self._cleanup.enter_context(folder))
 
     def keep(self, store: int, run: Run) -> Run:
@@ -42,7 +44,7 @@ class Scratch:
             return run
         path = self._folder / str(self._files)
         self._files += 1
-        with path.open("xb") as file:
+        with writing(path), path.open("xb") as file:
             write_segment(file, [(store, run)])
         return read_segment(path)[0][1]
 

@@ -32,7 +32,7 @@ import pyarrow as pa
 from watersmeet.errors import CheckpointError, FencedError
 from watersmeet.failpoints import failpoint
 from watersmeet.state.manifest import BEFORE_FIRST_EPOCH, FORMAT_VERSION, Manifest, from_json
-from watersmeet.state.storage import TEMPORARY, create, names, remove
+from watersmeet.state.storage import TEMPORARY, create, names, remove, writing
 
 SCRATCH = ".scratch-"
 STATISTICS = "statistics.arrow"
@@ -154,9 +154,10 @@ class Checkpoint:
     def write_statistics(self, table: pa.Table) -> None:
         """Keep a table of statistics; not worth a sync, because nothing depends on it."""
         path = self.folder / f"{TEMPORARY}statistics"
-        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
-            writer.write_table(table)
-        path.rename(self.folder / STATISTICS)
+        with writing(self.folder / STATISTICS):
+            with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+                writer.write_table(table)
+            path.rename(self.folder / STATISTICS)
 
     def read_statistics(self) -> pa.Table | None:
         """The table that an earlier run has kept; None if there is none that can be read."""
@@ -169,7 +170,7 @@ class Checkpoint:
     def write_events(self, lines: Sequence[str]) -> None:
         """Add lines to the event log; like statistics it is for people, and not worth a sync."""
         if lines:
-            with (self.folder / EVENTS).open("a") as file:
+            with writing(self.folder / EVENTS), (self.folder / EVENTS).open("a") as file:
                 file.writelines(f"{line}\n" for line in lines)
 
     def is_acknowledged(self, epoch: int) -> bool:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 from urllib.parse import unquote, urlparse
@@ -36,8 +37,27 @@ def local_path(location: str) -> Path:
     )
 
 
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """What the system has against writing a file, as an error that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise CheckpointError(
+            f"cannot write {path}: {error.strerror or error}",
+            hint="make room there, or make it writable, and start the query again: it goes on where it was",
+            error_class="CANNOT_WRITE_STATE",
+        ) from error
+
+
 def write_durably(path: Path, write: Callable[[BinaryIO], Written], *, replace: bool = False) -> Written | None:
-    """Write a file so that it appears whole, synced, or not at all; None if it exists already and `replace` is off."""
+    """Write a file so that it appears whole, synced, or not at all; None if it exists already and `replace` is off;
+    a CheckpointError says what the system has against it."""
+    with writing(path):
+        return _write_durably(path, write, replace=replace)
+
+
+def _write_durably(path: Path, write: Callable[[BinaryIO], Written], *, replace: bool) -> Written | None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.parent / f"{TEMPORARY}{uuid.uuid4().hex}"
     try:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -45,6 +46,18 @@ class Stopped(Exception):
     """The query was stopped while this batch waited or ran."""
 
 
+@contextmanager
+def _plain_errors() -> Iterator[None]:
+    """Errors of ours that a Python worker raised, as they were there."""
+    try:
+        yield
+    except PySparkException as error:
+        found = error_from_worker(str(error))
+        if found is None:
+            raise
+        raise found from error
+
+
 class EpochDriver:
     """Runs the epochs of one query on an acquired checkpoint."""
 
@@ -72,6 +85,7 @@ class EpochDriver:
         self._started: float | None = None
         self._session = session
         self._clone: SparkSession | None = None
+        self._tag = f"watersmeet-{uuid.uuid4().hex}"
         self.coordinator = coordinator
         if (kept := checkpoint.read_statistics()) is not None:
             self.coordinator.ledger.restore(kept)
@@ -79,31 +93,49 @@ class EpochDriver:
 
     def group_table(self) -> pa.Table:
         last = self._committed
-        return self.coordinator.ledger.table(last.assignment if last is not None else self._nothing().assignment)
+        return self.coordinator.ledger.table(
+            last.assignment if last is not None else self._nothing(self.slots).assignment
+        )
 
     def run_batch(self, batch: DataFrame, batch_id: int) -> None:
         """The foreachBatch function."""
-        with self._gate, self._noting_failure():
+        with self._gate:
             self._require_open()
             self._clone = batch.sparkSession
-            self._run_batch(batch, batch_id)
+            try:
+                with _plain_errors():
+                    self._run_batch(batch, batch_id)
+            except WatersmeetError as error:
+                self.failure = error
+                raise
 
     def clean_up(self) -> int:
-        """Emit all that is owed, an epoch at a time; how many results that makes."""
-        with self._gate, self._noting_failure():
+        """Emit all that is owed, an epoch at a time; how many results that makes.
+
+        Refused while results of a batch have not reached the sink: its rows come again from Spark only. Raises Stopped
+        when the query is stopped meanwhile; what is still owed then stays owed.
+        """
+        with self._gate, self._cancelled_when_stopped(), _plain_errors():
             self._require_open()
             self._send_unsent()
+            self._require_sent("clean up", hint="wait until the batch is repeated, and ask again")
             results = 0
             while self._committed is not None:
-                orders = cleaning_orders(self.plan, self._committed, kept_slots=self.coordinator.roomy_slots)
+                self._require_open()
+                last = resumed(self.plan, self._committed, self.slots)
+                if must_close(self.plan, last):
+                    results += self._close_windows(last)
+                    continue
+                orders = cleaning_orders(self.plan, last, kept_slots=self.coordinator.roomy_slots)
                 if not orders:
                     break
-                results += self._clean(self._committed, orders)
+                results += self._clean(last, orders)
             return results
 
     def refuse_further_batches(self) -> None:
-        """Let no batch start, and the running one end before its next irrevocable step."""
+        """Let no batch start, the running one end before its next irrevocable step, and a clean-up end at once."""
         self._closed = True
+        self._session.sparkContext.cancelJobsWithTag(self._tag)
 
     def close(self) -> None:
         """Wait for the running batch, and give up the checkpoint."""
@@ -112,17 +144,18 @@ class EpochDriver:
             self.checkpoint.release()
 
     @contextmanager
-    def _noting_failure(self) -> Iterator[None]:
+    def _cancelled_when_stopped(self) -> Iterator[None]:
+        """Spark cancels the jobs of a batch when its query is stopped; those of a clean-up are found by their tag."""
+        context = self._session.sparkContext
+        context.addJobTag(self._tag)
         try:
             yield
-        except WatersmeetError as error:
-            self.failure = error
+        except Exception as error:
+            if self._closed:
+                raise Stopped() from error
             raise
-        except PySparkException as error:
-            self.failure = error_from_worker(str(error))
-            if self.failure is None:
-                raise
-            raise self.failure from error
+        finally:
+            context.removeJobTag(self._tag)
 
     def _recover(self) -> Manifest | None:
         """The manifest before an unacknowledged one; leftovers of failed attempts are removed."""
@@ -147,12 +180,10 @@ class EpochDriver:
                 self._close_windows(last)
             return
         self._send_unsent()
-        if last is not None and not self.checkpoint.is_acknowledged(last.epoch):
-            raise CheckpointError(
-                f"Spark goes on to batch {batch_id}, but the results of epoch {last.epoch} never reached the sink",
-                hint="the folder 'spark' of the checkpoint does not belong to this state",
-            )
-        progress = self._advance(batch, batch_id, last)
+        self._require_sent(
+            f"go on to batch {batch_id}", hint="the folder 'spark' of the checkpoint does not belong to this state"
+        )
+        progress = self._advance(batch, batch_id, self._committed)
         if self._committed is not None and must_close(self.plan, self._committed):
             closed = self._close_windows(self._committed)
             results = progress.counts.get("results", 0) + closed
@@ -196,7 +227,7 @@ class EpochDriver:
 
     def _advance(self, batch: DataFrame, batch_id: int, last: Manifest | None) -> EpochProgress:
         started = time.monotonic()
-        before = resumed(self.plan, last or self._nothing(), self.slots)
+        before = resumed(self.plan, last or self._nothing(self.slots), self.slots)
         orders = self.coordinator.orders
         job = self._job(before, batch, Work(orders, memory=self.coordinator.memory))
         with closing(job):
@@ -272,11 +303,24 @@ class EpochDriver:
             if must_close(self.plan, last):
                 self._close_windows(last)
 
+    def _require_sent(self, what: str, hint: str) -> None:
+        """The next epoch must not hide one whose results the sink does not have."""
+        last = self._committed
+        if last is not None and not self.checkpoint.is_acknowledged(last.epoch):
+            raise CheckpointError(
+                f"cannot {what}: the results of epoch {last.epoch} (batch {last.batch}) never reached the sink",
+                hint=hint,
+            )
+
     def _send_again(self, rows: DataFrame | SparkSession, last: Manifest) -> None:
-        """Compute the results of a committed epoch once more; its state stays as it was committed."""
-        before = resumed(self.plan, self._before or self._nothing(), self.slots)
+        """Compute the results of a committed epoch once more; its state stays as it was committed.
+
+        The epoch's orders are for the slots that it ran on, so it runs on these; nothing stays in memory.
+        """
+        before = resumed(self.plan, self._before or self._nothing(last.slots), last.slots)
         without_rows = last.closing or last.cleaning
-        job = self._job(before, self._rowless if without_rows else rows, Work(last.ran, last.closing))
+        nothing_kept = [[0] * self.plan.stage_count] * last.slots
+        job = self._job(before, self._rowless if without_rows else rows, Work(last.ran, last.closing, nothing_kept))
         with closing(job):
             job.reports()
             self._send(job, last)
@@ -314,8 +358,8 @@ class EpochDriver:
             self._clone = SparkSession(self._session.sparkContext, self._session._jsparkSession.cloneSession())
         return self._clone
 
-    def _nothing(self) -> Manifest:
-        return before_first_epoch(len(self.query.streams), self.plan.stage_count, self.plan.partitions, self.slots)
+    def _nothing(self, slots: int) -> Manifest:
+        return before_first_epoch(len(self.query.streams), self.plan.stage_count, self.plan.partitions, slots)
 
     def _require_open(self) -> None:
         if self._closed:

@@ -245,8 +245,11 @@ def frame_schema(plan: JoinPlan) -> StructType:
 
 
 def no_frames(session: SparkSession, plan: JoinPlan) -> DataFrame:
-    """No rows, in a form that Spark does not see through: a relation it knows to be empty has no partitions."""
-    columns = [f"CAST(NULL AS {field.dataType.simpleString()}) AS {field.name}" for field in frame_schema(plan)]
+    """No rows, in a form that Spark does not see through: a relation it knows to be empty has no partitions. So the
+    stage, which rows are chosen by, is no constant."""
+    values = {field.name: "id" if field.name == STAGE else "NULL" for field in frame_schema(plan)}
+    kinds = [field.dataType.simpleString() for field in frame_schema(plan)]
+    columns = [f"CAST({value} AS {kind}) AS {name}" for (name, value), kind in zip(values.items(), kinds, strict=True)]
     return session.range(0, 1, 1, 1).filter("id < 0").selectExpr(*columns)
 
 

@@ -11,7 +11,7 @@ import shutil
 import threading
 from collections import deque
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import pyarrow as pa
 from pyspark.sql.streaming.query import StreamingQuery
@@ -21,9 +21,7 @@ from watersmeet.observe.explain import explain_text
 from watersmeet.observe.progress import EpochProgress, ProgressDict, merged_progress
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.query.logical import JoinQuery
-
-if TYPE_CHECKING:
-    from watersmeet.runtime.spark.driver import EpochDriver
+from watersmeet.runtime.spark.driver import EpochDriver, Stopped
 
 PROGRESS_KEPT = 100
 
@@ -31,7 +29,11 @@ PROGRESS_KEPT = 100
 class JoinQueryHandle:
     """A stream join that was started."""
 
-    def __init__(self, query: JoinQuery, plan: JoinPlan, slots: int, sink: str, memory: Path | None) -> None:
+    def __init__(
+        self, query: JoinQuery, plan: JoinPlan, slots: int, sink: str, memory: Path | None, *, is_finite: bool
+    ) -> None:
+        """`is_finite`: the stream ends by itself, and what is owed is emitted then."""
+        self._is_finite = is_finite
         self._query, self._plan, self._slots, self._sink, self._memory = query, plan, slots, sink, memory
         self._epochs: deque[EpochProgress] = deque(maxlen=PROGRESS_KEPT)
         self._inner: StreamingQuery
@@ -62,7 +64,8 @@ class JoinQueryHandle:
 
     @property
     def isActive(self) -> bool:
-        return self._inner.isActive
+        """Whether rows are taken in, or what is owed is emitted after the last of them."""
+        return self._inner.isActive or not (self._stopped or self._ended.is_set())
 
     @property
     def status(self) -> dict[str, Any]:
@@ -103,7 +106,12 @@ class JoinQueryHandle:
         """
         if self._ended.is_set():
             raise WatersmeetError("the query has ended", hint="start it again; a finite one cleans up before it ends")
-        return self._driver.clean_up()
+        try:
+            return self._driver.clean_up()
+        except Stopped:
+            raise WatersmeetError(
+                "the query ended while it was cleaned up", hint="start it again: what is still owed is kept"
+            ) from None
 
     def stop(self) -> None:
         """Stop the query; an epoch in progress is abandoned, and repeated after a restart."""
@@ -116,7 +124,9 @@ class JoinQueryHandle:
         """What ended the query, if it failed."""
         if self._driver.failure is not None:
             return self._driver.failure
-        return None if self._stopped else self._inner.exception() or self._error
+        if self._error is not None:
+            return self._inner.exception() or self._error
+        return None if self._stopped else self._inner.exception()
 
     def partitionGroups(self) -> pa.Table:
         """P_size, P_output and P_inter of every partition group, its slot, its closed generations, and what spill
@@ -139,10 +149,10 @@ class JoinQueryHandle:
     def _watch(self) -> None:
         try:
             self._inner.awaitTermination()
-            if not self._stopped:
-                self._driver.clean_up()  # the stream has ended
-        except Exception as error:  # kept by the inner query and the driver; exception() gives it
-            self._error = error
+            if self._is_finite and not self._stopped:
+                self._driver.clean_up()
+        except Exception as error:  # exception() gives it, or what the driver and the inner query have kept of it
+            self._error = None if self._stopped else error
         finally:
             self._driver.close()
             if self._memory is not None:

@@ -54,6 +54,7 @@ def _spill_settings(options: JoinOptions, budget_bytes: int | None) -> SpillSett
 
 
 TRIGGERS = ("availableNow", "processingTime", "once")
+FINITE_TRIGGERS = ("availableNow", "once")
 
 
 class JoinStreamWriter:
@@ -170,7 +171,8 @@ class JoinStreamWriter:
                 parts = sink.part_folder(query, schema)
             folder = run_folder(options.memory_location, checkpoint.identity(), run)
             budget = budget_within(folder, options.slots, options.memory_budget_bytes)
-            handle = JoinQueryHandle(query, plan, options.slots, sink.description, folder)
+            is_finite = not self._trigger.keys().isdisjoint(FINITE_TRIGGERS)
+            handle = JoinQueryHandle(query, plan, options.slots, sink.description, folder, is_finite=is_finite)
             driver = EpochDriver(
                 query,
                 plan,
