@@ -72,8 +72,8 @@ NOTHING_SPILLED = Spilled()
 def opened(
     plan: JoinPlan, extents: Sequence[ExtentRef], segments: Mapping[str, SegmentRef], tiers: Tiers
 ) -> list[Piece]:
-    """Extents with their rows, wherever they lie; they are not counted as memory."""
-    by_name = {name: tiers.peek(segments[name]) for name in {extent.segment for extent in extents}}
+    """Extents with their rows, from durable files; they are not counted as memory."""
+    by_name = {name: tiers.read(segments[name]) for name in {extent.segment for extent in extents}}
     found = []
     for extent in extents:
         whole = by_name[extent.segment][extent.index][1]
@@ -219,7 +219,7 @@ class _Writer:
                 extent = replace(extent, since_us=_since(run, self.task))
             pieces.append(Piece(extent, run))
         # What was written is read from its file from now on: the rows need not stay in this process.
-        stored = self.tiers.peek(ref)
+        stored = self.tiers.peek(ref) if generation == ACTIVE else self.tiers.read(ref)
         return [replace(piece, run=stored[piece.extent.index][1]) for piece in pieces]
 
 

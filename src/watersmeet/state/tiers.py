@@ -102,6 +102,12 @@ class Tiers:
         runs = self._in_memory(ref)
         return self._in_durable(ref) if runs is None else runs
 
+    def read(self, ref: SegmentRef) -> list[tuple[int, Run]]:
+        """A segment that is seldom read, mapped for the caller alone: what of it is not touched is not read, but for
+        its checksum, once per process."""
+        self._verify(ref)
+        return read_segment(self.durable / ref.name)
+
     def is_resident(self, name: str) -> bool:
         """Whether a segment that was opened is in memory."""
         return name in self._resident
@@ -119,11 +125,14 @@ class Tiers:
             return None  # another slot or stage has evicted it meanwhile
 
     def _in_durable(self, ref: SegmentRef) -> list[tuple[int, Run]]:
+        self._verify(ref)
+        return _map(self.durable, ref.name)
+
+    def _verify(self, ref: SegmentRef) -> None:
         place = f"{self.durable}/{ref.name}"
         if place not in _verified or not os.path.exists(place):
             _require(self.durable / ref.name, ref)
             _verified.add(place)
-        return _map(self.durable, ref.name)
 
     def write(self, name: str, runs: Sequence[tuple[int, Run]]) -> SegmentRef:
         """Write a segment durably."""
