@@ -10,6 +10,7 @@ from tests.spark.helpers import READINGS, random_batches, read_stream, run, writ
 from watersmeet import StreamJoin
 from watersmeet.errors import OptionError, QueryError, SinkError, WatersmeetError
 from watersmeet.runtime.spark.job import in_parts
+from watersmeet.state.checkpoint import Checkpoint
 
 BATCHES = random_batches(5, "ab", batches=4, rows=60, keys=8)
 JOINED = """
@@ -127,6 +128,39 @@ def test_windows_are_appended_when_the_watermark_passes_them(spark, feed, tmp_pa
     found = spark.read.parquet(str(tmp_path / "out")).collect()
     assert utc(found) == closed(duck(EXPECTED_WINDOWS))
     assert len(found) > 10
+
+
+SPILLING = {"slots": 2, "memoryBudget": "6k"}
+
+
+@pytest.mark.parametrize("mode", ["update", "complete"])
+def test_running_aggregates_of_a_join_that_spills(spark, feed, tmp_path, mode):
+    shown = Shown()
+    handle = finish(query(spark, feed, *BY_ENGINE).options(**SPILLING), shown, tmp_path, mode)
+    expected = duck("SELECT g, count(*), sum(av + bv), avg(bv), min(av), max('n' || (bv % 3)) FROM j GROUP BY g")
+    assert sorted(shown.view.values()) == sorted(expected)
+    assert sum(epoch.count("owed") for epoch in handle.epochs if epoch.is_cleaning) > 0
+
+
+def test_windows_of_a_join_that_spills_wait_for_what_is_owed(spark, tmp_path):
+    """The sink fails when it gets what a clean-up emits; the next batch finds that unsent, and windows to be closed."""
+    shown, failed = Shown(keys=2), []
+
+    def fails_once(df, epoch):
+        if Checkpoint(tmp_path / "ck").latest().cleaning and not failed:
+            failed.append(epoch)
+            raise RuntimeError("the sink is gone")
+        shown(df, epoch)
+
+    write_batches(tmp_path, BATCHES[:3])
+    join = windows(spark, tmp_path).options(**SPILLING)
+    with pytest.raises(RuntimeError, match="the sink is gone"):
+        finish(join, fails_once, tmp_path / "ck", "append")
+    assert failed
+    write_batches(tmp_path, BATCHES[3:], start=3)
+    finish(join, fails_once, tmp_path / "ck", "append")
+    assert utc(shown.view.values()) == closed(duck(EXPECTED_WINDOWS))
+    assert sorted(shown.epochs) == list(range(len(shown.epochs)))
 
 
 def test_closing_windows_that_fails_is_repeated(spark, feed, tmp_path):
