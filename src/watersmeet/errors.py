@@ -104,9 +104,8 @@ class SinkError(WatersmeetError):
 
 def error_from_worker(text: str) -> WatersmeetError | None:
     """One of ours that a Python worker raised, found again in the text that Spark makes of it."""
-    kinds = {
-        kind.__name__: kind for kind in (WatersmeetError, QueryError, OptionError, CheckpointError, CorruptSegmentError)
-    }
+    known = (WatersmeetError, QueryError, OptionError, CheckpointError, CorruptSegmentError, SinkError)
+    kinds = {kind.__name__: kind for kind in known}
     found = re.search(r"watersmeet\.errors\.(\w+): \[(\w+)\] (.*)", text)
     if found is None or found[1] not in kinds:
         return None

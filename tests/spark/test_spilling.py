@@ -36,7 +36,7 @@ from tests.spark.test_crashes import memory_folder
 from watersmeet import StreamJoin
 from watersmeet.adaptation.clean_up import cleaning_orders, is_owing
 from watersmeet.adaptation.spill_policies import POLICIES
-from watersmeet.errors import CheckpointError, CorruptSegmentError, OptionError, WatersmeetError
+from watersmeet.errors import CheckpointError, CorruptSegmentError, OptionError, SinkError, WatersmeetError
 from watersmeet.runtime.spark import driver
 from watersmeet.runtime.spark.query import JoinQueryHandle
 from watersmeet.runtime.spark.writer import _spill_settings
@@ -291,18 +291,23 @@ def test_no_clean_up_hides_a_batch_whose_results_the_sink_does_not_have(spark, t
 
 @pytest.fixture
 def disk(tmp_path):
-    """A small file system of its own for the segments of `tmp_path/ck`, and a function that mounts it anew."""
-    folder = tmp_path / "ck" / "watersmeet" / "segments"
-    folder.mkdir(parents=True)
+    """A small file system of its own for the segments of `tmp_path/ck`, and one for `tmp_path/out`; a function that
+    mounts the first anew."""
+    segments = tmp_path / "ck" / "watersmeet" / "segments"
     sudo = [] if os.geteuid() == 0 else ["sudo", "-n"]
+    mounted = []
 
-    def mount(options: str) -> int:
+    def mount(options: str, folder: Path = segments) -> int:
         return subprocess.call([*sudo, "mount", "-t", "tmpfs", "-o", options, "tmpfs", folder])
 
-    if mount("size=2m") != 0:
-        pytest.skip("no file system can be mounted here")
+    for folder in (segments, tmp_path / "out"):
+        folder.mkdir(parents=True)
+        if mount("size=2m", folder) != 0:
+            pytest.skip("no file system can be mounted here")
+        mounted.append(folder)
     yield mount
-    subprocess.check_call([*sudo, "umount", "--lazy", folder])
+    for folder in mounted:
+        subprocess.check_call([*sudo, "umount", "--lazy", folder])
 
 
 @pytest.mark.parametrize("fault", ["No space left on device", "Read-only file system"])
@@ -329,6 +334,19 @@ def test_a_disk_that_takes_no_more_segments(spark, tmp_path, disk, fault):
     query = run(join, tmp_path / "out", tmp_path / "ck")
     assert output(spark, tmp_path / "out") == expected(join, batches)
     assert sum(epoch.count("owed") for epoch in query.epochs) > 0
+
+
+def test_a_disk_that_takes_no_more_results(spark, tmp_path, disk):
+    batches = random_batches(seed=37, streams="abc", batches=1, rows=20, keys=8)
+    write_batches(tmp_path, batches)
+    join = join_of(spark, tmp_path).options(**SMALL)
+    fill(tmp_path / "out" / "_filler")
+    with pytest.raises(SinkError, match=rf"cannot write {tmp_path}/out/part-\S+: .*No space left on device"):
+        run(join, tmp_path / "out", tmp_path / "ck")
+    assert not list((tmp_path / "out").glob("part-*"))
+    (tmp_path / "out" / "_filler").unlink()
+    run(join, tmp_path / "out", tmp_path / "ck")
+    assert output(spark, tmp_path / "out") == expected(join, batches)
 
 
 def fill(path: Path) -> None:

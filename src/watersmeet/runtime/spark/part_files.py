@@ -13,13 +13,15 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from watersmeet.errors import SinkError
 from watersmeet.state.part_file import PartFile
 
 SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
@@ -42,12 +44,18 @@ class PartWriter:
     def __init__(self, target: PartFolder, slot: int) -> None:
         self._target = target
         self._writer: pq.ParquetWriter | None = None
+        self._is_begun = False
         self._path = target.folder / f"part-{slot:05d}-{uuid.uuid4()}-c000.{target.compression}.parquet"
 
     def write(self, results: pa.RecordBatch) -> None:
+        with self._clear_errors():
+            self._write(results)
+
+    def _write(self, results: pa.RecordBatch) -> None:
         columns = [results.column(source) for source, _ in self._target.columns]
         schema = pa.schema([pa.field(name, c.type) for (_, name), c in zip(self._target.columns, columns, strict=True)])
         if self._writer is None:
+            self._is_begun = True
             self._target.folder.mkdir(parents=True, exist_ok=True)
             schema_for_spark = schema.with_metadata({SPARK_SCHEMA: self._target.spark_schema.encode()})
             self._writer = pq.ParquetWriter(self._path, schema_for_spark, compression=self._target.compression)
@@ -59,21 +67,34 @@ class PartWriter:
             self.write(pa.RecordBatch.from_pylist([], schema=empty))
         if self._writer is None:
             return ()
-        self._writer.close()
-        descriptor = os.open(self._path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        self._writer = None
+        with self._clear_errors():
+            self._writer.close()
+            descriptor = os.open(self._path, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        self._writer, self._is_begun = None, False
         status = self._path.stat()
         return (PartFile(str(self._path), status.st_size, status.st_mtime_ns // 1_000_000),)
 
     def abandon(self) -> None:
         """The attempt failed: leave nothing behind."""
         if self._writer is not None:
-            self._writer.close()
+            with suppress(OSError):  # a full disk takes no footer either
+                self._writer.close()
+        if self._is_begun:
             self._path.unlink(missing_ok=True)
+
+    @contextmanager
+    def _clear_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise SinkError(
+                f"cannot write {self._path}: {error.strerror or error}",
+                hint="make room there, or make it writable, and start the query again: it goes on where it was",
+            ) from error
 
 
 def remove_parts(files: Iterable[PartFile]) -> None:
