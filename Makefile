@@ -11,7 +11,7 @@ unexport SPARK_HOME PYTHONPATH PYTHONHOME PYSPARK_DRIVER_PYTHON
 WITH_JAVA = JAVA_HOME="$$(cat $(VENV)/java_home)"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench clean
+.PHONY: help setup demo test check bench figures clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
@@ -32,6 +32,9 @@ check: $(STAMP)  ## formatting, lint, types and import layers, as CI does before
 
 bench: $(STAMP)  ## time us against Spark's own stream-stream joins
 	$(WITH_JAVA) $(BIN)/python -m benchmarks.native_spark
+
+figures: $(STAMP)  ## draw the papers' figures on spilling anew, with their claims checked (about ten minutes on two cores)
+	$(BIN)/python -m benchmarks.figures.spill_throughput --jobs 2
 
 clean:  ## remove .venv, caches and build products
 	rm -rf $(VENV) build dist src/*.egg-info

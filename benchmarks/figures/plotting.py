@@ -1,0 +1,115 @@
+"""Figures as PNG, and the same numbers as CSV beside them."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+import matplotlib
+
+matplotlib.use("Agg")
+from matplotlib import pyplot
+
+OUT = Path(__file__).parent / "out"
+COLOURS = {
+    "global-output-penalty": "#b2182b",
+    "global-output": "#ef6548",
+    "local-output": "#2166ac",
+    "bottom-up": "#4d4d4d",
+    "random": "#999999",
+    "largest": "#8c6bb1",
+    "balanced": "#1b9e77",
+    "rate-based": "#d9a300",
+    "push-more-productive": "#2166ac",
+}
+"""A policy has one colour in all figures; those of S2 are drawn solid, the others dashed."""
+OF_S2 = ("global-output-penalty", "global-output", "local-output", "bottom-up", "push-more-productive")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    label: str
+    x: Sequence[float]
+    y: Sequence[float]
+    colour: str | None = None
+    style: str = "-"
+    low: Sequence[float] | None = None
+    """With `high`: the range over seeds."""
+    high: Sequence[float] | None = None
+
+
+def styled(policy: str) -> dict[str, Any]:
+    """Colour and style of a policy's line."""
+    return {"colour": COLOURS[policy], "style": "-" if policy in OF_S2 else "--"}
+
+
+def draw(
+    name: str, lines: Sequence[Line], *, title: str, x: str, y: str, limit: tuple[float, str] | None = None
+) -> None:
+    """Lines over time, in the order given by their last values; `limit` is a level with its name."""
+    figure, axes = pyplot.subplots(figsize=(8, 4.5), dpi=110, layout="constrained")
+    for line in lines:
+        axes.plot(line.x, line.y, line.style, color=line.colour, label=line.label, linewidth=1.6)
+        if line.low is not None and line.high is not None:
+            axes.fill_between(line.x, line.low, line.high, color=line.colour, alpha=0.15, linewidth=0)
+    if limit is not None:
+        axes.axhline(limit[0], color="#000000", linewidth=0.8, linestyle=":", label=limit[1])
+    _finish(axes, title, x, y)
+    _save(figure, name)
+    _write_csv(name, lines, x)
+
+
+def draw_bars(name: str, groups: Mapping[str, Mapping[str, tuple[float, float, float]]], *, title: str, y: str) -> None:
+    """By group and bar: the mean, and the least and greatest over seeds."""
+    figure, axes = pyplot.subplots(figsize=(8, 4.5), dpi=110, layout="constrained")
+    bars = list(next(iter(groups.values())))
+    width = 0.8 / len(bars)
+    palette = pyplot.get_cmap("tab20c").colors
+    colours = [palette[i] for i in (6, 5, 4, 10, 9, 8, 0, 12)]
+    for number, bar in enumerate(bars):
+        at = [i - 0.4 + (number + 0.5) * width for i in range(len(groups))]
+        mean, low, high = zip(*(groups[group][bar] for group in groups), strict=True)
+        errors = [[m - v for m, v in zip(mean, low, strict=True)], [v - m for m, v in zip(mean, high, strict=True)]]
+        axes.bar(at, mean, width * 0.92, label=bar, color=colours[number], yerr=errors, error_kw={"linewidth": 0.8})
+    axes.set_xticks(range(len(groups)), list(groups))
+    axes.set_xlim(-0.5, len(groups) - 0.5)
+    _finish(axes, title, "average join ratios of Join1, Join2, Join3", y)
+    _save(figure, name)
+    with _csv(name) as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["group", "bar", "mean", "min", "max"])
+        writer.writerows([group, bar, *values[bar]] for group, values in groups.items() for bar in bars)
+
+
+def _finish(axes: pyplot.Axes, title: str, x: str, y: str) -> None:
+    axes.set_title(title, fontsize=11, loc="left")
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    axes.set_ylim(bottom=0)
+    axes.margins(x=0)
+    axes.grid(visible=True, axis="y", color="#dddddd", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1.0, 0.5))
+
+
+def _save(figure: pyplot.Figure, name: str) -> None:
+    OUT.mkdir(exist_ok=True)
+    figure.savefig(OUT / f"{name}.png", metadata={"Software": None})
+    pyplot.close(figure)
+
+
+def _write_csv(name: str, lines: Sequence[Line], x: str) -> None:
+    with _csv(name) as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([x, *(line.label for line in lines)])
+        for number, at in enumerate(lines[0].x):
+            writer.writerow([round(at, 3), *(round(line.y[number], 3) for line in lines)])
+
+
+def _csv(name: str) -> TextIO:
+    OUT.mkdir(exist_ok=True)
+    return (OUT / f"{name}.csv").open("w", newline="")
