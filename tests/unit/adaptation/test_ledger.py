@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from watersmeet.adaptation.ledger import GROUP_SCHEMA, GroupLedger, heights
-from watersmeet.engine.fold import SlotReport
+from watersmeet.engine.task import SlotReport
 from watersmeet.errors import OptionError
 from watersmeet.plan.partitioning import group_of
 from watersmeet.plan.stages import JoinPlan, plan_join

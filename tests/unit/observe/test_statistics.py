@@ -167,7 +167,7 @@ def test_statistics_go_on_from_a_table(tmp_path):
         partitions=PARTITIONS,
         trees=[parse_tree("((a b) c)", "abc")],
     )
-    second.groups = GroupLedger(second.plan)
+    second.coordinator.ledger = GroupLedger(second.plan)
     second.coordinator.ledger.restore(first.coordinator.ledger.table(first.manifest.assignment))
     for batch in data[2:]:
         second.run(batch)
