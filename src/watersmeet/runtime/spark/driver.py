@@ -80,7 +80,7 @@ class EpochDriver:
         self.slots, self.idle_timeout_ms, self.parts, self.on_progress = slots, idle_timeout_ms, parts, on_progress
         self.failure: WatersmeetError | None = None
         self._gate = threading.Lock()
-        self._closed = False
+        self._closed = self._is_cleaning = False
         self._committed = checkpoint.latest()
         self._started: float | None = None
         self._session = session
@@ -135,7 +135,8 @@ class EpochDriver:
     def refuse_further_batches(self) -> None:
         """Let no batch start, the running one end before its next irrevocable step, and a clean-up end at once."""
         self._closed = True
-        self._session.sparkContext.cancelJobsWithTag(self._tag)
+        if self._is_cleaning:
+            self._session.sparkContext.cancelJobsWithTag(self._tag)
 
     def close(self) -> None:
         """Wait for the running batch, and give up the checkpoint."""
@@ -148,6 +149,7 @@ class EpochDriver:
         """Spark cancels the jobs of a batch when its query is stopped; those of a clean-up are found by their tag."""
         context = self._session.sparkContext
         context.addJobTag(self._tag)
+        self._is_cleaning = True
         try:
             yield
         except Exception as error:
@@ -155,6 +157,7 @@ class EpochDriver:
                 raise Stopped() from error
             raise
         finally:
+            self._is_cleaning = False
             context.removeJobTag(self._tag)
 
     def _recover(self) -> Manifest | None:
