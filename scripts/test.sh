@@ -1,19 +1,23 @@
 #!/usr/bin/env bash
-# All tests: those that need Spark, and beside them, in a process of its own, all others. Fails if either fails.
+# All tests, in three processes side by side: those that share a Spark session, those that start and kill drivers of
+# their own, which mostly wait, and those that need no Spark. Fails if any of them fails.
 #
 #   scripts/test.sh PYTHON [pytest arguments]
 set -uo pipefail
 
 python=$1
 shift
-others=$(mktemp)
-trap 'rm -f "$others"' EXIT
+said=$(mktemp -d)
+trap 'kill $(jobs -p) 2>/dev/null; rm -rf "$said"' EXIT
 
-echo "tests that need no Spark run beside the others; what they say follows at the end"
-"$python" -m pytest -q -m "not spark" "$@" >"$others" 2>&1 &
-"$python" -m pytest -q -m spark "$@"
-spark_code=$?
-wait $!
-others_code=$?
-cat "$others"
-[ "$spark_code" -eq 0 ] && [ "$others_code" -eq 0 ]
+echo "tests that kill processes and tests that need no Spark run beside the others; what they say follows at the end"
+"$python" -m pytest -q -m "chaos" "$@" >"$said/chaos" 2>&1 &
+chaos=$!
+"$python" -m pytest -q -m "not spark" "$@" >"$said/others" 2>&1 &
+others=$!
+code=0
+"$python" -m pytest -q -m "spark and not chaos" "$@" || code=1
+wait "$chaos" || code=1
+wait "$others" || code=1
+cat "$said/chaos" "$said/others"
+exit "$code"

@@ -30,9 +30,9 @@ BYTES_AT_ONCE = "WATERSMEET_TEST_BYTES_AT_ONCE"
 
 def main(folder: Path, master: str) -> None:
     java_options = f"{SESSION_SETTINGS['spark.driver.extraJavaOptions']} {os.environ.get(JAVA_OPTIONS, '')}"
-    settings = SESSION_SETTINGS | {"spark.driver.extraJavaOptions": java_options}
+    jvms = {f"spark.{kind}.extraJavaOptions": java_options for kind in ("driver", "executor")}
     builder = SparkSession.builder.master(master).appName("watersmeet-driver")
-    for name, value in settings.items():
+    for name, value in (SESSION_SETTINGS | jvms).items():
         builder = builder.config(name, value)
     spark = builder.config("spark.local.dir", str(folder / "local")).getOrCreate()
     spark.sparkContext.setLogLevel("OFF")

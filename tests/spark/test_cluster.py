@@ -10,7 +10,7 @@ import pytest
 from tests.spark.helpers import expected, join_of, output, random_batches, until, write_batches
 from tests.spark.processes import Driver, children
 
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(1800)]
 
 MASTER = "local-cluster[2,1,1024]"
 
@@ -41,7 +41,6 @@ def test_separate_executors_give_the_same_results(spark, tmp_path, spark_home):
     assert output(spark, tmp_path / "out") == expected(join_of(spark, tmp_path), batches)
 
 
-@pytest.mark.chaos
 def test_the_loss_of_an_executor_loses_nothing(spark, tmp_path, spark_home):
     batches = random_batches(seed=8, streams="abc", batches=10, rows=15)
     write_batches(tmp_path, batches)
