@@ -232,7 +232,10 @@ class JoinStreamWriter:
         if self._function is not None and self._format == "foreachbatch":
             return FunctionSink(self._function)
         if self._format == "console":
-            return ConsoleSink(int(self._get("numRows") or 20), (self._get("truncate") or "true").lower() == "true")
+            rows = self._get("numRows") or "20"
+            if not rows.isdigit():
+                raise OptionError(f"option numRows must be a whole number, not '{rows}'", hint="such as 20")
+            return ConsoleSink(int(rows), (self._get("truncate") or "true").lower() == "true")
         if self._format == "memory":
             if not self._query_name:
                 raise SinkError("the memory sink needs a queryName: it becomes the name of the view")
