@@ -236,6 +236,12 @@ def test_a_checkpoint_on_storage_that_is_no_folder(two, tmp_path, location):
     assert f"cannot keep state on '{location.split(':')[0]}:' ({location})" in text
 
 
+def test_rows_to_show_that_are_no_number(two):
+    writer = two.where("a.k = b.k").within("1 minute").writeStream.format("console").option("numRows", "many")
+    with pytest.raises(OptionError, match="numRows must be a whole number, not 'many'"):
+        writer.start()
+
+
 @pytest.mark.parametrize("mode", ["complete", "update"])
 def test_an_unsupported_output_mode(two, mode):
     writer = two.where("a.k = b.k").writeStream.format("console").outputMode(mode)
