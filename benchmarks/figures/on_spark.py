@@ -25,8 +25,8 @@ from benchmarks.figures.streams import PARTITIONS, Workload, five_streams
 from benchmarks.machine import save
 from watersmeet import StreamJoin
 
-POLICIES = ("global-output-penalty", "local-output", "bottom-up", "random")
-BATCH_S = 150
+POLICIES = ("global-output-penalty", "bottom-up")
+BATCH_S = 60
 
 
 def write_streams(workload: Workload, folder: Path) -> int:
