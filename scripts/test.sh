@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# All tests, in three processes side by side: those that share a Spark session, those that start and kill drivers of
-# their own, which mostly wait, and those that need no Spark. Fails if any of them fails.
+# All tests, in three processes side by side: those that share a Spark session, those that start and kill processes of
+# their own, and those that need no Spark. Fails if any of them fails.
 #
 #   scripts/test.sh PYTHON [pytest arguments]
 set -uo pipefail

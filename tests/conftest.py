@@ -11,8 +11,6 @@ import pytest
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
 
-ROOT = Path(__file__).parents[1]
-
 SESSION_SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -46,9 +44,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
     builder = SparkSession.builder.master("local[2]").appName("watersmeet-tests")
     for name, value in SESSION_SETTINGS.items():
         builder = builder.config(name, value)
-    # Python workers are forked with Arrow and pandas in them: importing those takes longer than most tasks.
-    builder = builder.config("spark.python.daemon.module", "tests.spark.worker_daemon")
-    builder = builder.config("spark.executorEnv.PYTHONPATH", str(ROOT))  # comes before that of this process
     builder = builder.config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
