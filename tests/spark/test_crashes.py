@@ -56,6 +56,7 @@ SPILL_CRASHES = [
     ("after-sink@2", "driver", False),  # of the second one, when the first was sent again
     ("groups-cleaned@3", "worker", True),  # of the third or fourth one
 ]
+KILLS = int(os.environ.get("WATERSMEET_KILLS", "10"))
 READ_SCHEMA = "k int, a_ts timestamp, a_v long, b_ts timestamp, b_v long, c_ts timestamp, c_v long"
 
 
@@ -232,7 +233,8 @@ def test_crashes_of_a_query_that_spills_and_cleans_up(spark, tmp_path, java_opti
     assert_no_leftovers(tmp_path)
 
 
-def test_twenty_kills_at_random_moments(spark, tmp_path, java_options):
+def test_kills_at_random_moments(spark, tmp_path, java_options):
+    """`WATERSMEET_KILLS=20` is the long run."""
     seed = int(os.environ.get("WATERSMEET_SEED", random.SystemRandom().randrange(1 << 32)))
     print(f"seed {seed}")
     rng = random.Random(seed)
@@ -243,7 +245,7 @@ def test_twenty_kills_at_random_moments(spark, tmp_path, java_options):
     kills = 0
     parked = Driver(tmp_path, java_options=java_options)
     with PollingReader(spark, tmp_path / "out") as reader:
-        while kills < 20:
+        while kills < KILLS:
             driver = parked
             driver.go()
             parked = Driver(tmp_path, java_options=java_options)
