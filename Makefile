@@ -33,7 +33,7 @@ check: $(STAMP)  ## formatting, lint, types and import layers, as CI does before
 bench: $(STAMP)  ## time us against Spark's own stream-stream joins
 	$(WITH_JAVA) $(BIN)/python -m benchmarks.native_spark
 
-figures: $(STAMP)  ## draw the papers' figures on spilling anew, with their claims checked (about ten minutes on two cores)
+figures: $(STAMP)  ## draw the papers' figures on spilling anew, with their claims checked (two processes, 10 CPU minutes each)
 	$(BIN)/python -m benchmarks.figures.spill_throughput --jobs 2
 
 clean:  ## remove .venv, caches and build products

@@ -58,17 +58,23 @@ def draw(
     if limit is not None:
         axes.axhline(limit[0], color="#000000", linewidth=0.8, linestyle=":", label=limit[1])
     _finish(axes, title, x, y)
+    axes.set_xlim(left=0)
     _save(figure, name)
     _write_csv(name, lines, x)
 
 
-def draw_bars(name: str, groups: Mapping[str, Mapping[str, tuple[float, float, float]]], *, title: str, y: str) -> None:
+def draw_bars(
+    name: str,
+    groups: Mapping[str, Mapping[str, tuple[float, float, float]]],
+    *,
+    title: str,
+    y: str,
+    colours: Sequence[str],
+) -> None:
     """By group and bar: the mean, and the least and greatest over seeds."""
     figure, axes = pyplot.subplots(figsize=(8, 4.5), dpi=110, layout="constrained")
     bars = list(next(iter(groups.values())))
     width = 0.8 / len(bars)
-    palette = pyplot.get_cmap("tab20c").colors
-    colours = [palette[i] for i in (6, 5, 4, 10, 9, 8, 0, 12)]
     for number, bar in enumerate(bars):
         at = [i - 0.4 + (number + 0.5) * width for i in range(len(groups))]
         mean, low, high = zip(*(groups[group][bar] for group in groups), strict=True)

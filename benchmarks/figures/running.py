@@ -40,10 +40,10 @@ class Setting:
     fraction: float = 0.3
     upkeep: str = "reset"
 
-    def spill(self) -> SpillSettings | None:
+    def spill(self, instead: Policy | None = None) -> SpillSettings | None:
         if self.policy is None:
             return None
-        policy = policy_of(self.policy)
+        policy = instead or policy_of(self.policy)
         return SpillSettings(
             policy=policy, budget_bytes=self.slot_budget_bytes, fraction=self.fraction, upkeep=self.upkeep
         )
@@ -100,14 +100,17 @@ class Trace:
         }
 
 
-def run(workload: Workload, setting: Setting, *, batch_s: int = BATCH_S) -> Trace:
-    """The whole workload under one setting; fails if a result is missing or too many."""
+def run(workload: Workload, setting: Setting, *, batch_s: int = BATCH_S, policy: Policy | None = None) -> Trace:
+    """The whole workload under one setting; fails if a result is missing or too many.
+
+    A policy stands in for the one that the setting names.
+    """
     trace = Trace(setting)
     with (
         tempfile.TemporaryDirectory(prefix="watersmeet-figures-", dir="/dev/shm") as memory,
         tempfile.TemporaryDirectory(prefix="watersmeet-figures-", dir="/dev/shm") as folder,
     ):
-        engine = _engine(workload, setting, Path(folder), Path(memory))
+        engine = _engine(workload, setting, setting.spill(policy), Path(folder), Path(memory))
         checksum = seen = 0
         began = time.process_time()
         for batch in workload.batches(batch_s):
@@ -128,7 +131,9 @@ def run(workload: Workload, setting: Setting, *, batch_s: int = BATCH_S) -> Trac
     return trace
 
 
-def _engine(workload: Workload, setting: Setting, folder: Path, memory: Path) -> InProcessQuery:
+def _engine(
+    workload: Workload, setting: Setting, spill: SpillSettings | None, folder: Path, memory: Path
+) -> InProcessQuery:
     engine = InProcessQuery(
         workload.query,
         folder,
@@ -137,7 +142,7 @@ def _engine(workload: Workload, setting: Setting, folder: Path, memory: Path) ->
         memory=memory,
         memory_budget_bytes=None if setting.policy is None else setting.slot_budget_bytes,
         trees=[parse_tree(workload.plan, [stream.name for stream in workload.query.streams])],
-        spill=setting.spill(),
+        spill=spill,
     )
     assert len(engine.plan.stages) == workload.plan.count("("), "one stage per join"
     return engine

@@ -10,7 +10,7 @@ The paper's set-up: five streams, a tuple every 50 ms on each, 50 minutes, 300 p
 |------------------------------------------|---------------------------------------------------------------------------|
 | tuple range 60,000: the whole run        | not given for these figures; the whole join has 2 to 10 million results   |
 | ratios 4 : 2 : 1 by thirds of partitions | not given; those of R6, Figure 7                                          |
-| 3 MB per slot                            | rows of a few numbers, no objects: 4 to 21 % of the state without budget  |
+| 3 MB per slot                            | rows of a few numbers, no objects: 5 to 22 % of the state without budget  |
 | virtual time, micro-batches of 50 s      | what a spill costs in time does not hold up arrivals                      |
 | 30 % of active state go at once          | not given; the default of R6, 3.2                                         |
 """
@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from benchmarks.figures.plotting import Line, draw, draw_bars, styled
+from benchmarks.figures.plotting import OF_S2, Line, draw, draw_bars, styled
 from benchmarks.figures.running import WEIGHTED, Setting, Trace
 from benchmarks.figures.streams import Workload, five_streams
 
@@ -74,8 +74,8 @@ def _plot_results(ratios: str, figure: str, traces: Traces) -> None:
                 policy,
                 by_policy[policy][0].minutes,
                 [fmean(column) / 1000 for column in columns],
-                low=[min(column) / 1000 for column in columns],
-                high=[max(column) / 1000 for column in columns],
+                low=[min(column) / 1000 for column in columns] if policy in OF_S2 else None,
+                high=[max(column) / 1000 for column in columns] if policy in OF_S2 else None,
                 **styled(policy),
             )
         )
@@ -98,7 +98,7 @@ def _plot_memory(figure: str, policies: Sequence[str], traces: Traces) -> None:
 def _plot_upkeeps(traces: Traces) -> None:
     shown = {
         ratios: {
-            f"{policy.removeprefix('global-')}, {upkeep}": spread(
+            f"{'with' if policy == PENALTY else 'without'} penalty, {upkeep}": spread(
                 [t.run_results / 1000 for t in traces[ratios, setting(policy, upkeep)]]
             )
             for policy in (GLOBAL, PENALTY)
@@ -106,7 +106,9 @@ def _plot_upkeeps(traces: Traces) -> None:
         }
         for ratios in RATIOS
     }
-    draw_bars("upkeep", shown, title="Upkeep of figures, global policies", y="results at run time (thousands)")
+    colours = ["#fdd0a2", "#fd8d3c", "#d94801", "#fcbba1", "#ef3b2c", "#99000d"]
+    title = "Upkeep of figures, global policies"
+    draw_bars("upkeep", shown, title=title, y="results at run time (thousands)", colours=colours)
 
 
 def _plot_weights(traces: Traces) -> None:
@@ -117,9 +119,9 @@ def _plot_weights(traces: Traces) -> None:
             label: spread([t.run_results / b for t, b in zip(traces[ratios, setting(policy)], base, strict=True)])
             for label, policy in weights().items()
         }
-    draw_bars(
-        "penalty_weight", shown, title="How much P_inter counts", y="results at run time / those of global-output"
-    )
+    y = "results at run time / those of global-output"
+    colours = ["#ef6548", "#9ecae1", "#4292c6", "#b2182b"]
+    draw_bars("penalty_weight", shown, title="How much P_inter counts", y=y, colours=colours)
 
 
 def weights() -> dict[str, str]:

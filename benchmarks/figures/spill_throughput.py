@@ -20,6 +20,7 @@ from typing import Any
 from benchmarks.figures import r6_three_way as r6
 from benchmarks.figures import s5_five_streams as s5
 from benchmarks.figures.claims import claims, print_claims
+from benchmarks.figures.decisions import evidence, print_evidence
 from benchmarks.figures.running import BATCH_S, Setting, Trace, run
 from benchmarks.figures.streams import PARTITIONS, Workload
 from benchmarks.machine import save
@@ -131,6 +132,8 @@ def main() -> None:
     judged = [claim.judged(traces) for claim in claims()]
     print_summaries(rows)
     print_claims(judged)
+    decisions = evidence(args.seeds[0])
+    print_evidence(decisions)
     parameters = {
         "seeds": args.seeds,
         "partitions": PARTITIONS,
@@ -138,9 +141,8 @@ def main() -> None:
         "r6": {"rows": r6.ROWS, "tuple_range": r6.TUPLE_RANGE, "batch_s": r6.BATCH_S},
     }
     spreads = "lists are mean, least and greatest over seeds"
-    saved = save(
-        "spill_figures", {"workload": parameters, "whole_join": whole, "claims": judged, "note": spreads, "runs": rows}
-    )
+    found = {"whole_join": whole, "claims": judged, "decisions": decisions, "runs": rows}
+    saved = save("spill_figures", {"workload": parameters, "note": spreads, **found})
     print(f"\nwritten to {saved.name}")
 
 
