@@ -12,9 +12,9 @@ from tests.mutants import AGGREGATE_MUTANTS, MUTANTS, SPILL_MUTANTS, Mutant
 from tests.scenarios import Scenario, check_every_epoch, load_scenarios
 from tests.strategies import aggregate_scenarios, scenarios
 
-SEEDS, DRAWN = 5, 30
+SEEDS, DRAWN = 5, 24
 """Examples of one seed are much alike, those of several seeds are not."""
-RESULTS_MAX = 1000
+RESULTS_MAX = 400
 """Larger scenarios show nothing that smaller ones do not, and take long."""
 
 
