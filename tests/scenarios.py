@@ -48,6 +48,7 @@ from watersmeet.state.tiers import epoch_of
 from watersmeet.units import format_duration, parse_duration_us
 
 ALL_GROUPS = -1
+CLEAN_UPS_MAX = 300
 FOLDER = Path(__file__).parent / "scenarios"
 UTC = pa.timestamp("us", tz="UTC")
 EAGER = Merging(small_fan_in=2, tier_ratio=1.5)
@@ -286,7 +287,7 @@ def epochs_in_process(scenario: Scenario) -> Iterator[Committed]:
                     if orders:
                         shown.append(engine.run_orders(orders))
                 if batch is scenario.batches[-1]:
-                    shown += engine.clean_up(bytes_at_once=3000, kept_slots=kept)
+                    shown += _at_most(CLEAN_UPS_MAX, engine.clean_up(bytes_at_once=3000, kept_slots=kept))
                 yield Committed(pa.concat_tables(shown), engine, tuple(attempts), len(shown) > 1)
                 continue
             results, after = engine.attempt(batch, **clock)
@@ -296,7 +297,7 @@ def epochs_in_process(scenario: Scenario) -> Iterator[Committed]:
             engine = _start(scenario, Path(folder), setting)
             closed = engine.close_windows()
             if batch is scenario.batches[-1]:
-                owed = list(engine.clean_up())
+                owed = list(_at_most(CLEAN_UPS_MAX, engine.clean_up()))
                 closed = pa.concat_tables([*([] if closed is None else [closed]), *owed]) if owed else closed
             yield Committed(results if closed is None else pa.concat_tables([results, closed]), engine, tuple(attempts))
 
@@ -310,6 +311,13 @@ def _spilling(engine: InProcessQuery, pairs: Iterable[tuple[int, int]]) -> tuple
         for group in range(partitions) if named == ALL_GROUPS else (named % partitions,):
             groups[stages[stage % len(stages)], engine.manifest.assignment[group]].add(group)
     return tuple(Order(stage, slot, spill=tuple(sorted(chosen))) for (stage, slot), chosen in groups.items())
+
+
+def _at_most(count: int, epochs: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """The epochs of a clean-up, which must come to an end."""
+    for number, epoch in enumerate(epochs):
+        assert number < count, f"the clean-up has not ended after {count} epochs"
+        yield epoch
 
 
 class _Torn(Exception):
