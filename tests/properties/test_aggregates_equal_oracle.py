@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, note, settings
 from tests.groups import check_aggregates
 from tests.strategies import aggregate_scenarios
 
-EXAMPLES = int(os.environ.get("WATERSMEET_EXAMPLES", "150"))
+EXAMPLES = int(os.environ.get("WATERSMEET_EXAMPLES", "60"))
 
 
 @settings(

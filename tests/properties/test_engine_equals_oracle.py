@@ -18,7 +18,7 @@ from watersmeet.engine.inbox import chunks
 from watersmeet.query.logical import Stream, build_query
 from watersmeet.runtime.inprocess import InProcessQuery
 
-EXAMPLES = int(os.environ.get("WATERSMEET_EXAMPLES", "150"))
+EXAMPLES = int(os.environ.get("WATERSMEET_EXAMPLES", "60"))
 
 
 @settings(
