@@ -12,8 +12,9 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from tests.acting import epochs_in_process
 from tests.oracle import combinations, rows_of, value_of
-from tests.scenarios import Scenario, epochs_in_process
+from tests.scenarios import Scenario
 from watersmeet.query.aggregates import Aggregate
 from watersmeet.query.types import is_floating
 

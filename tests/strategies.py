@@ -18,7 +18,8 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from tests.scenarios import ALL_GROUPS, HASHES, UTC, Epoch, Scenario, Setting, table_of
+from tests.acting import HASHES
+from tests.scenarios import ALL_GROUPS, UTC, Epoch, Scenario, Setting, table_of
 from watersmeet.adaptation.ledger import UPKEEPS
 from watersmeet.adaptation.spill_policies import POLICIES
 from watersmeet.plan.keys import node_key

@@ -10,7 +10,9 @@ raise them and the driver shows them.
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 
@@ -100,6 +102,14 @@ class SinkError(WatersmeetError):
     """The sink refused an epoch, or cannot keep its promise."""
 
     default_error_class = "SINK_FAILED"
+
+
+def unknown_name(kind: str, plural: str, name: str, known: Iterable[str], error_class: str) -> OptionError:
+    """A name among options or their values that there is not, with the nearest that there is."""
+    by_lower = {each.lower(): each for each in known}
+    near = difflib.get_close_matches(name.strip().lower(), by_lower, n=1)
+    hint = f"did you mean '{by_lower[near[0]]}'?" if near else f"known {plural}: {', '.join(by_lower.values())}"
+    return OptionError(f"unknown {kind} '{name}'", hint=hint, error_class=error_class)
 
 
 def error_from_worker(text: str) -> WatersmeetError | None:

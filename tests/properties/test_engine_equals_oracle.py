@@ -11,8 +11,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, note, settings
 
+from tests.acting import check_every_epoch
 from tests.oracle import canonical, duckdb_join
-from tests.scenarios import UTC, check_every_epoch
+from tests.scenarios import UTC
 from tests.strategies import scenarios
 from watersmeet.engine.inbox import chunks
 from watersmeet.query.logical import Stream, build_query

@@ -7,9 +7,12 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.strategies import SearchStrategy
 
+from tests.acting import check_every_epoch
+from tests.aggregate_mutants import AGGREGATE_MUTANTS
 from tests.groups import GroupsOracle, check_aggregates
-from tests.mutants import AGGREGATE_MUTANTS, MUTANTS, SPILL_MUTANTS, Mutant
-from tests.scenarios import Scenario, check_every_epoch, load_scenarios
+from tests.mutants import MUTANTS, Mutant
+from tests.scenarios import Scenario, load_scenarios
+from tests.spill_mutants import SPILL_MUTANTS
 from tests.strategies import aggregate_scenarios, scenarios
 
 SEEDS, DRAWN = 5, 24

@@ -2,8 +2,9 @@
 
 import pytest
 
+from tests.acting import check, check_every_epoch
 from tests.groups import check_aggregates
-from tests.scenarios import Scenario, check, check_every_epoch, from_json, load_scenarios, to_json
+from tests.scenarios import Scenario, from_json, load_scenarios, to_json
 
 
 @pytest.mark.parametrize("scenario", load_scenarios(), ids=lambda scenario: scenario.name)

@@ -7,7 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tests.scenarios import Scenario, check, load_scenarios
+from tests.acting import check
+from tests.scenarios import Scenario, load_scenarios
 from tests.spark.helpers import answer, join_of, output, random_batches, read_stream, run, write_batches
 from watersmeet import StreamJoin
 from watersmeet.engine.inbox import CHUNK_ROWS

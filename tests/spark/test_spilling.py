@@ -106,6 +106,7 @@ def test_a_tree_over_three_keys_with_ten_times_the_state_that_memory_may_hold(sp
     assert kinds(query)["spill"] > 0
     cleaning = [event for event in query.lastProgress["adaptations"] if event["kind"] == "cleanUp"]
     assert sum(event["results"] for event in cleaning) > 0
+    assert {event["reason"] for event in cleaning} == {"the stream has ended"}
     logged = (tmp_path / "ck" / "watersmeet" / "events.jsonl").read_text().splitlines()
     assert Counter(json.loads(line)["kind"] for line in logged) == kinds(query)
     assert last["owedGroups"] == 0

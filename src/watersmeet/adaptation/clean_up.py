@@ -6,6 +6,7 @@ end-of-clean-up punctuation. Every range is an epoch, so a clean-up that is inte
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Container, Sequence
 from itertools import pairwise
 
@@ -20,10 +21,15 @@ def owing_ranges(extents: Sequence[ExtentRef]) -> list[tuple[int, int]]:
     """Ranges of groups whose extents are of several generations: what these owe each other is not emitted yet."""
     if all(extent.is_active for extent in extents):
         return []
+    changes: dict[int, Counter[int]] = defaultdict(Counter)
+    for extent in extents:
+        changes[extent.group_low][extent.generation] += 1
+        changes[extent.group_high][extent.generation] -= 1
     found: list[tuple[int, int]] = []
-    edges = sorted({edge for extent in extents for edge in (extent.group_low, extent.group_high)})
-    for low, high in pairwise(edges):
-        if len({e.generation for e in extents if e.group_low <= low and high <= e.group_high}) > 1:
+    here: Counter[int] = Counter()
+    for low, high in pairwise(sorted(changes)):
+        here.update(changes[low])
+        if sum(extents_here > 0 for extents_here in here.values()) > 1:
             if found and found[-1][1] == low:
                 found[-1] = found[-1][0], high
             else:

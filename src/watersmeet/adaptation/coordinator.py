@@ -19,7 +19,9 @@ from watersmeet.plan.partitioning import group_ranges
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.state.manifest import Manifest, Order
 
-NO_REASON = "asked for"
+ASKED_FOR = "asked for"
+STREAM_HAS_ENDED = "the stream has ended"
+MEMORY_IS_FREE = "memory has become free"
 
 
 class Coordinator:
@@ -35,17 +37,20 @@ class Coordinator:
         self.roomy_slots: frozenset[int] = frozenset()
         """Slots that have room for all they have closed."""
         self.memory = self._shares({})
-        self._reasons: dict[int, str] = {}
+        self._reasons: dict[Order, str] = {}
 
-    def note(self, after: Manifest, reports: Sequence[SlotReport]) -> list[Event]:
-        """Take in an epoch that was committed, with the reports of all slots and stages, and decide for the next."""
+    def note(self, after: Manifest, reports: Sequence[SlotReport], reason: str = ASKED_FOR) -> list[Event]:
+        """Take in an epoch that was committed, with the reports of all slots and stages, and decide for the next.
+
+        `reason` is why it carried out orders that were not given here.
+        """
         for order in after.ran:
             if order.spill:
                 self.ledger.spilled(order.stage, order.spill)
             if order.clean is not None:
                 self.ledger.cleaned(order.stage, range(*order.clean))
         self.ledger.add(reports)
-        events = self._events(after, reports)
+        events = self._events(after, reports, reason)
         by_slot: dict[int, dict[int, SlotReport]] = defaultdict(dict)
         for report in reports:
             by_slot[report.slot][report.stage] = report
@@ -60,12 +65,12 @@ class Coordinator:
         for slot, reports in sorted(by_slot.items()):
             decision = self._spill(after, slot, reports)
             if decision is not None:
-                self.orders += tuple(Order(stage, slot, spill=groups) for stage, groups in decision.groups.items())
-                self._reasons[slot] = decision.reason
+                spills = (Order(stage, slot, spill=groups) for stage, groups in decision.groups.items())
+                self._reasons |= dict.fromkeys(spills, decision.reason)
             elif self._has_room(reports):
                 self.roomy_slots |= {slot}
-                self.orders += self._return(after, slot)
-                self._reasons[slot] = "memory has become free"
+                self._reasons |= dict.fromkeys(self._return(after, slot), MEMORY_IS_FREE)
+        self.orders = tuple(self._reasons)
 
     def _spill(self, after: Manifest, slot: int, reports: dict[int, SlotReport]) -> SpillDecision | None:
         """What other stages than those of nodes with a key have cannot be closed; at least half the budget is for
@@ -104,13 +109,13 @@ class Coordinator:
         counts = [reports[stage].counts if stage in reports else {} for stage in range(self.plan.stage_count)]
         return [Held(c.get("memory_bytes", 0), c.get("active_bytes", 0)) for c in counts]
 
-    def _events(self, after: Manifest, reports: Sequence[SlotReport]) -> list[Event]:
+    def _events(self, after: Manifest, reports: Sequence[SlotReport], otherwise: str) -> list[Event]:
         """What the orders that an epoch carried out have changed."""
         counts = {(report.stage, report.slot): report.counts for report in reports}
         events = []
         for order in after.ran:
             told = counts[order.stage, order.slot]
-            reason = self._reasons.get(order.slot, NO_REASON)
+            reason = self._reasons.get(order, otherwise)
             if order.spill:
                 details = {"groups": len(order.spill), "bytes": told.get("spilled_bytes", 0), "stage": order.stage}
                 events.append(Event(after.epoch, "spill", order.slot, reason, details))

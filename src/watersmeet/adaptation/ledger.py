@@ -21,7 +21,6 @@ is lost or old costs knowledge only. Under another plan, figures of a key stay, 
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -33,7 +32,7 @@ import pyarrow as pa
 
 from watersmeet.adaptation.figures import Floats, GroupFigures, Ints
 from watersmeet.engine.task import SlotReport
-from watersmeet.errors import OptionError
+from watersmeet.errors import unknown_name
 from watersmeet.plan.keys import key_name
 from watersmeet.plan.stages import JoinPlan, StagePlan
 from watersmeet.plan.tree import Join
@@ -83,9 +82,7 @@ def upkeep_named(name: str) -> Upkeep:
     found = UPKEEPS.get(name.strip().lower())
     if found is not None:
         return found
-    near = difflib.get_close_matches(name.strip().lower(), UPKEEPS, n=1)
-    hint = f"did you mean '{near[0]}'?" if near else f"known upkeeps: {', '.join(UPKEEPS)}"
-    raise OptionError(f"unknown spill upkeep '{name}'", hint=hint, error_class="UNKNOWN_SPILL_UPKEEP")
+    raise unknown_name("spill upkeep", "upkeeps", name, UPKEEPS, "UNKNOWN_SPILL_UPKEEP")
 
 
 class GroupLedger:
@@ -138,10 +135,6 @@ class GroupLedger:
     def cleaned(self, stage: int, groups: Sequence[int]) -> None:
         """What the closed generations of some groups owed has been produced."""
         self._generations[stage, list(groups)] = 0
-
-    def owed_groups(self) -> int:
-        """Groups, counted in every stage, with closed generations."""
-        return int(np.count_nonzero(self._generations))
 
     def figures(self, slot: int, assignment: Sequence[int], epoch: int) -> GroupFigures:
         """The groups with active state on a slot, in all stages that can spill: those with a key and without hops."""

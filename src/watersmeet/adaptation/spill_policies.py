@@ -21,7 +21,6 @@ groups go, of nodes with any number of inputs and of all stages of a slot; their
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -29,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from watersmeet.adaptation.figures import Floats, GroupFigures, Ints
-from watersmeet.errors import OptionError
+from watersmeet.errors import OptionError, unknown_name
 
 Policy: TypeAlias = Callable[[GroupFigures], npt.ArrayLike]
 """A score for every group; of equal scores the lesser (stage, group) goes first."""
@@ -141,9 +140,7 @@ def policy_named(name: str) -> Policy:
     found = POLICIES.get(name.strip().lower())
     if found is not None:
         return found
-    near = difflib.get_close_matches(name.strip().lower(), POLICIES, n=1)
-    hint = f"did you mean '{near[0]}'?" if near else f"known policies: {', '.join(POLICIES)}"
-    raise OptionError(f"unknown spill policy '{name}'", hint=hint, error_class="UNKNOWN_SPILL_POLICY")
+    raise unknown_name("spill policy", "policies", name, POLICIES, "UNKNOWN_SPILL_POLICY")
 
 
 def name_of(policy: Policy) -> str:

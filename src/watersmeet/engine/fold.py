@@ -48,10 +48,10 @@ def open_state(plan: JoinPlan, task: SlotTask, tiers: Tiers, tally: Tally) -> li
     """
     by_segment: dict[str, list[ExtentRef]] = defaultdict(list)
     for extent in task.extents:
-        if extent.is_active and not is_expired(task, extent):
+        if extent.is_active and not task.has_expired(extent):
             by_segment[extent.segment].append(extent)
     dead = {extent.segment for extent in task.extents} - by_segment.keys()
-    tally.counts["expired"] += sum(e.rows for e in task.extents if is_expired(task, e))
+    tally.counts["expired"] += sum(e.rows for e in task.extents if task.has_expired(e))
     with tally.spent_on("expire"):
         tiers.sweep(task.segments.keys() - dead, task_name(task.epoch, task.stage, task.slot))
     layers = []
@@ -63,10 +63,6 @@ def open_state(plan: JoinPlan, task: SlotTask, tiers: Tiers, tally: Tally) -> li
             pieces = tuple((extent.store, run) for extent, run in held)
             layers.append(Layer(extents[0].bucket, pieces, tuple(extent for extent, _ in held)))
     return layers
-
-
-def is_expired(task: SlotTask, extent: ExtentRef) -> bool:
-    return expired(extent.expires_us, task.expiry_us(extent.store))
 
 
 def fold(

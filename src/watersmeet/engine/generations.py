@@ -20,7 +20,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from watersmeet.engine.compaction import ends_of, expired
+from watersmeet.engine.compaction import ends_of
 from watersmeet.engine.layers import Layer, cut_to_groups, rows_by_group
 from watersmeet.engine.task import SlotTask, stores_of
 from watersmeet.failpoints import failpoint
@@ -89,7 +89,7 @@ def parts_of(pieces: Iterable[Piece]) -> list[Part]:
 
 def close_groups(plan: JoinPlan, task: SlotTask, layers: Sequence[Layer], tiers: Tiers) -> Spilled:
     """Close the groups that the task names, in all stores together; what was closed before is passed on."""
-    before = [e for e in task.extents if not e.is_active and not expired(e.expires_us, task.expiry_us(e.store))]
+    before = [extent for extent in task.extents if not extent.is_active and not task.has_expired(extent)]
     if not task.spill:
         return Spilled(layers, before)
     chosen = chosen_groups(plan, task)

@@ -25,15 +25,15 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from typing import TypeVar
 
 import numpy as np
 
+from watersmeet.engine.layers import rows_by_group
 from watersmeet.engine.mjoin import ALL, Joined
 from watersmeet.plan.keys import key_name
 from watersmeet.plan.layout import StoreLayout
-from watersmeet.plan.partitioning import first_hash, group_of
+from watersmeet.plan.partitioning import group_of
 from watersmeet.state.manifest import ExtentRef
 from watersmeet.state.run import Hashes, Ints, Run
 
@@ -105,7 +105,7 @@ class Tally:
 
     def arrived(self, stage: int, store: int, run: Run) -> None:
         """Count rows that were added to a store."""
-        self._groups[f"arrived.{stage}.{store}"] += _rows_by_group(run, self.partitions)
+        self._groups[f"arrived.{stage}.{store}"] += rows_by_group(run, self.partitions)
 
     def weigh(self, stage: int, stores: Sequence[StoreLayout], held: Iterable[tuple[ExtentRef, Run]]) -> None:
         """The bytes per store and group, and rows and bytes per store, of what a slot keeps in a stage."""
@@ -137,22 +137,12 @@ def weight_of(extent: ExtentRef, run: Run, partitions: int) -> tuple[int, Ints]:
     """The kept bytes of an extent, whose rows the run holds, and how they are spread over the groups."""
     found = _weighed.get((extent, partitions))
     if found is None:
-        rows = _rows_by_group(run, partitions)
+        rows = rows_by_group(run, partitions)
         if len(_weighed) >= WEIGHED_MAX:
             _weighed.clear()
         kept = run.kept_bytes()
         found = _weighed[extent, partitions] = kept, rows * kept // max(1, run.rows)
     return found
-
-
-def _rows_by_group(run: Run, partitions: int) -> Ints:
-    cuts = np.append(np.searchsorted(run.hashes, _first_hashes(partitions)), len(run.hashes))
-    return np.diff(run.starts[cuts].astype(np.int64))
-
-
-@cache
-def _first_hashes(partitions: int) -> Hashes:
-    return np.array([first_hash(group, partitions) for group in range(partitions)], dtype=np.uint64)
 
 
 def _sums(groups: Ints, counts: Ints, partitions: int) -> Ints:

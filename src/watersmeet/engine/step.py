@@ -19,7 +19,7 @@ from contextlib import ExitStack
 import pyarrow as pa
 
 from watersmeet.engine.compaction import Merging
-from watersmeet.engine.fold import DEFAULT_MERGING, fold, is_expired, open_state, read_state
+from watersmeet.engine.fold import DEFAULT_MERGING, fold, open_state, read_state
 from watersmeet.engine.generations import Spilled, close_groups, divided, opened, parts_of
 from watersmeet.engine.inbox import chunks, deltas_of
 from watersmeet.engine.layers import Layer
@@ -120,7 +120,7 @@ def _run_nodes(
 
 def _expiring(plan: JoinPlan, task: SlotTask, spilled: Spilled, work: Work, tiers: Tiers) -> Iterator[Joined]:
     """What rows owe that expire now, node by node, children first."""
-    ending = [extent for extent in task.extents if is_expired(task, extent)]
+    ending = [extent for extent in task.extents if task.has_expired(extent)]
     if not ending:
         return
     refs = {**task.segments, **{ref.name: ref for ref in spilled.segments}}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from watersmeet.engine.compaction import expired
 from watersmeet.engine.statistics import GroupCounts
 from watersmeet.plan.layout import StoreLayout
 from watersmeet.plan.stages import JoinPlan
@@ -46,6 +47,9 @@ class SlotTask:
         if hold is None or self.watermark_us is None:
             return self.watermark_us
         return min(hold, self.watermark_us)
+
+    def has_expired(self, extent: ExtentRef) -> bool:
+        return expired(extent.expires_us, self.expiry_us(extent.store))
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,7 +109,7 @@ class InProcessQuery:
         self.manifest = resumed(self.plan, self.manifest, slots)
         self.coordinator = Coordinator(self.plan, slots, memory_budget_bytes, spill)
         self.orders: tuple[Order, ...] = ()
-        """What the next epoch does beside joining, and beside what the coordinator orders."""
+        """What the next epoch does beside joining; if nothing, what the coordinator orders."""
         self._reports: list[SlotReport] = []
         self.events: Sequence[Event] = ()
         """What the last epoch changed beside the state."""
@@ -172,7 +172,7 @@ class InProcessQuery:
             tuple(batch[s.name].num_rows if s.name in batch else 0 for s in self.query.streams),
             tuple(self._latest(s.event_time, batch.get(s.name)) for s in self.query.streams),
         )
-        orders = (*self.coordinator.orders, *self.orders)
+        orders = self.orders or self.coordinator.orders
         outputs, reports = self._run_stages(inboxes, orders)
         after = commit(
             self.plan,

@@ -1,8 +1,8 @@
 """The manifest: what the state is after an epoch, as a small versioned JSON value.
 
-A segment is a file; an *extent* is one run of it, cut to a range of partition groups, that belongs to one slot. Spill,
-relocation and a change of the number of slots only rewrite extents. Manifest e-1 holds everything epoch e needs:
-the watermark that decides lateness, the assignment of groups to slots, and the extents; and manifest e says which
+A segment is a file; an *extent* is one run of it, cut to a range of partition groups, that belongs to one slot.
+Clean-up and a change of the number of slots only rewrite extents. Manifest e-1 holds everything epoch e needs: the
+watermark that decides lateness, the assignment of groups to slots, and the extents; and manifest e says which
 orders the epoch carried out beside joining, so that it can be computed again.
 
 Extents of one partition group have *generations* (DESIGN 2): combinations of rows of one generation have been

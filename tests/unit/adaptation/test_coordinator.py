@@ -65,7 +65,7 @@ def test_a_slot_over_its_budget_spills_and_says_why(tmp_path):
     assert early < right
     late = list(running.clean_up(bytes_at_once=20_000))
     assert len(late) > 2, "the clean-up took several epochs"
-    assert all(event.kind == "cleanUp" for event in running.events)
+    assert all((event.kind, event.reason) == ("cleanUp", "asked for") for event in running.events)
     assert canonical(pa.concat_tables([*found, *late])) == right
     assert running.manifest.totals["owed"] == right.total() - early.total()
 

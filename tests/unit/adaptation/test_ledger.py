@@ -19,6 +19,10 @@ NAMES = "abc"
 OLD_COLUMNS = ["stage", "key", "group", "slot", "size_bytes", "output", "inter"]
 
 
+def owed_groups(ledger: GroupLedger) -> int:
+    return sum(stage["owedGroups"] for stage in ledger.summary())
+
+
 def chain(where=("a.x = b.x", "b.y = c.y"), names=NAMES):
     streams = [Stream(name, SCHEMA, None) for name in names]
     select = [f"{name}.{column}" for name in names for column in "xyv"]
@@ -157,12 +161,12 @@ def test_closed_generations_are_counted_until_they_are_cleaned():
     ledger.spilled(0, [3, 4])
     ledger.spilled(0, [3])
     ledger.spilled(1, [3])
-    assert ledger.owed_groups() == 3
+    assert owed_groups(ledger) == 3
     assert [row["owedGroups"] for row in ledger.summary()] == [2, 1]
     rows = ledger.table([0] * PARTITIONS).to_pylist()
     assert [(r["stage"], r["group"], r["generations"]) for r in rows] == [(0, 3, 2), (0, 4, 1), (1, 3, 1)]
     ledger.cleaned(0, [3])
-    assert ledger.owed_groups() == 2
+    assert owed_groups(ledger) == 2
 
 
 def written(upkeep: str) -> GroupLedger:
@@ -181,7 +185,7 @@ def test_a_table_brings_back_all_but_sizes(upkeep, tmp_path):
         writer.write_table(table)
     second = GroupLedger(plan_of(), upkeep)
     second.restore(pa.ipc.open_file(str(tmp_path / "table")).read_all())
-    assert second.owed_groups() == 1
+    assert owed_groups(second) == 1
     again = second.table([0] * PARTITIONS)
     assert table.schema.names == GROUP_SCHEMA.names
     assert again.drop(["size_bytes"]) == table.drop(["size_bytes"])
@@ -195,7 +199,7 @@ def test_an_old_table_still_serves(upkeep, seen):
     table = written(upkeep).table([0] * PARTITIONS).select(OLD_COLUMNS).replace_schema_metadata(None)
     ledger = GroupLedger(plan_of(), upkeep)
     ledger.restore(table)
-    assert ledger.owed_groups() == 0
+    assert owed_groups(ledger) == 0
     ledger.add([report(**STATE, output_1={3: 2})])
     assert figure(ledger, "output", 3) == seen
     assert ledger.summary()[0]["output"] == 10
@@ -217,7 +221,7 @@ def test_a_table_of_another_plan_brings_back_what_belongs_to_keys():
     ledger = GroupLedger(plan_of("(a (b c))"))
     assert [stage.key for stage in ledger.plan.stages] == [(0,), (1,)]
     ledger.restore(written("reset").table([0] * PARTITIONS))
-    assert ledger.owed_groups() == 0
+    assert owed_groups(ledger) == 0
     assert {(r["key"], r["output"], r["local"]) for r in ledger.table([0] * PARTITIONS).to_pylist()} == {
         ("0", 8, 0),
         ("1", 8, 0),

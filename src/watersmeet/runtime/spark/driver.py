@@ -26,7 +26,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from watersmeet.adaptation.clean_up import cleaning_orders, groups_left
-from watersmeet.adaptation.coordinator import Coordinator
+from watersmeet.adaptation.coordinator import ASKED_FOR, Coordinator
 from watersmeet.engine.task import SlotReport
 from watersmeet.errors import CheckpointError, WatersmeetError, error_from_worker
 from watersmeet.failpoints import failpoint
@@ -35,7 +35,7 @@ from watersmeet.observe.statistics import arrivals, costs, selectivities, stores
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.query.logical import JoinQuery
 from watersmeet.runtime.epoch import Intake, commit, commit_cleaning, commit_closing, counts_of, must_close, resumed
-from watersmeet.runtime.spark.job import EpochJob, Folders, Work
+from watersmeet.runtime.spark.job import Duties, EpochJob, Folders
 from watersmeet.runtime.spark.part_files import PartFolder
 from watersmeet.runtime.spark.sinks import FileSink, Sink
 from watersmeet.state.checkpoint import Checkpoint
@@ -109,7 +109,7 @@ class EpochDriver:
                 self.failure = error
                 raise
 
-    def clean_up(self) -> int:
+    def clean_up(self, reason: str) -> int:
         """Emit all that is owed, an epoch at a time; how many results that makes.
 
         Refused while results of a batch have not reached the sink: its rows come again from Spark only. Raises Stopped
@@ -129,7 +129,7 @@ class EpochDriver:
                 orders = cleaning_orders(self.plan, last, kept_slots=self.coordinator.roomy_slots)
                 if not orders:
                     break
-                results += self._clean(last, orders)
+                results += self._clean(last, orders, reason)
             return results
 
     def refuse_further_batches(self) -> None:
@@ -202,18 +202,18 @@ class EpochDriver:
     def _close_windows(self, last: Manifest) -> int:
         """An epoch without rows: the windows that the watermark has passed are shown; how many rows that makes."""
         before = resumed(self.plan, last, self.slots)
-        job = self._job(before, self._rowless, Work(closing=True, memory=self.coordinator.memory))
+        job = self._job(before, self._rowless, Duties(closing=True, memory=self.coordinator.memory))
         with closing(job):
             reports = job.reports()
             failpoint("after-job")
             self._commit_and_send(job, commit_closing(self.plan, before, reports), last)
         return counts_of(reports).get("results", 0)
 
-    def _clean(self, last: Manifest, orders: Sequence[Order]) -> int:
+    def _clean(self, last: Manifest, orders: Sequence[Order], reason: str) -> int:
         """An epoch without rows that cleans up some groups; how many results that makes."""
         started = time.monotonic()
         before = resumed(self.plan, last, self.slots)
-        job = self._job(before, self._rowless, Work(orders, memory=self.coordinator.memory))
+        job = self._job(before, self._rowless, Duties(orders, memory=self.coordinator.memory))
         with closing(job):
             reports = job.reports()
             failpoint("after-job")
@@ -222,7 +222,7 @@ class EpochDriver:
             committed = self._commit_and_send(job, after, last)
         results = counts_of(reports).get("results", 0)
         intake = Intake((0,) * len(self.plan.names), (None,) * len(self.plan.names))
-        progress = self._progress(before, after, intake, reports, (started, joined, committed))
+        progress = self._progress(before, after, intake, reports, (started, joined, committed), reason)
         if must_close(self.plan, after):
             results += self._close_windows(after)
         self.on_progress(progress)
@@ -232,7 +232,7 @@ class EpochDriver:
         started = time.monotonic()
         before = resumed(self.plan, last or self._nothing(self.slots), self.slots)
         orders = self.coordinator.orders
-        job = self._job(before, batch, Work(orders, memory=self.coordinator.memory))
+        job = self._job(before, batch, Duties(orders, memory=self.coordinator.memory))
         with closing(job):
             reports = job.reports()
             failpoint("after-job")
@@ -259,11 +259,12 @@ class EpochDriver:
         intake: Intake,
         reports: Sequence[SlotReport],
         times: tuple[float, float, float],
+        reason: str = ASKED_FOR,
     ) -> EpochProgress:
         """What a committed epoch did; what is learned from it is kept."""
         sent = time.monotonic()
         started, joined, committed = times
-        events = self.coordinator.note(after, reports)
+        events = self.coordinator.note(after, reports, reason)
         self.checkpoint.write_statistics(self.coordinator.ledger.table(after.assignment))
         self.checkpoint.write_events([event.to_json() for event in events])
         since, self._started = self._started, started
@@ -323,15 +324,16 @@ class EpochDriver:
         before = resumed(self.plan, self._before or self._nothing(last.slots), last.slots)
         without_rows = last.closing or last.cleaning
         nothing_kept = [[0] * self.plan.stage_count] * last.slots
-        job = self._job(before, self._rowless if without_rows else rows, Work(last.ran, last.closing, nothing_kept))
+        job = self._job(before, self._rowless if without_rows else rows, Duties(last.ran, last.closing, nothing_kept))
         with closing(job):
             job.reports()
             self._send(job, last)
         self.checkpoint.sweep(last)
         self._before = None
 
-    def _job(self, before: Manifest, rows: DataFrame | SparkSession, work: Work) -> EpochJob:
-        return EpochJob(self.query, self.plan, before, rows, self.folders, None if work.closing else self.parts, work)
+    def _job(self, before: Manifest, rows: DataFrame | SparkSession, duties: Duties) -> EpochJob:
+        parts = None if duties.closing else self.parts
+        return EpochJob(self.query, self.plan, before, rows, self.folders, parts, duties)
 
     def _commit_and_send(self, job: EpochJob, after: Manifest, last: Manifest | None) -> float:
         """The irrevocable steps of an epoch; when it was committed."""

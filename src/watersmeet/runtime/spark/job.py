@@ -86,7 +86,7 @@ class Folders:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class Duties:
     """What an epoch does beside joining: carry out orders, or close windows of the aggregation and nothing else."""
 
     orders: Sequence[Order] = ()
@@ -94,7 +94,7 @@ class Work:
     memory: MemoryShares | None = None
 
 
-NO_WORK = Work()
+NO_DUTIES = Duties()
 
 
 class EpochJob:
@@ -109,7 +109,7 @@ class EpochJob:
         rows: DataFrame | SparkSession,
         folders: Folders,
         parts: PartFolder | None = None,
-        work: Work = NO_WORK,
+        duties: Duties = NO_DUTIES,
     ) -> None:
         """`rows` is the batch, or the session of an epoch without rows."""
         # The stream's own clone of the session: what is set here does not reach the user's.
@@ -124,12 +124,12 @@ class EpochJob:
         self._observation = Observation()
         self.part_files: list[PartFile] = []
         self._stages = range(plan.stage_count)
-        self._work = work
-        if work.closing:
+        self._duties = duties
+        if duties.closing:
             assert plan.aggregate is not None
             self._stages = range(plan.aggregate.stage, plan.stage_count)
             nothing = session.range(0, before.slots, 1, before.slots)
-            tasks = closing_tasks(plan, before, work.memory)
+            tasks = closing_tasks(plan, before, duties.memory)
             self._packed = nothing.mapInArrow(_group_work(plan, tasks, folders), PACKED_DDL)
         else:
             if isinstance(rows, DataFrame):
@@ -139,7 +139,7 @@ class EpochJob:
             self._packed = self._joined(split(plan, frames, before.assignment, before.slots), before, folders, parts)
             if plan.aggregate is not None:
                 groups = split(plan, to_groups(query, plan, self._packed), before.assignment, before.slots)
-                tasks = slot_tasks(plan, before, plan.aggregate.stage, memory=work.memory)
+                tasks = slot_tasks(plan, before, plan.aggregate.stage, memory=duties.memory)
                 self._packed = groups.mapInArrow(_group_work(plan, tasks, folders), PACKED_DDL)
         if parts is None:
             self._packed = self._packed.persist(StorageLevel.MEMORY_AND_DISK)
@@ -152,7 +152,7 @@ class EpochJob:
             inbox = of_stage(rows, number) if last else rows
             if sent[number]:
                 inbox = split(plan, reduce(DataFrame.union, sent[number], inbox), before.assignment, before.slots)
-            tasks = slot_tasks(plan, before, number, self._work.orders, self._work.memory)
+            tasks = slot_tasks(plan, before, number, self._duties.orders, self._duties.memory)
             work = _slot_work(plan, tasks, folders, parts)
             if number < last:
                 frames = hashed(plan, inbox.mapInArrow(work, frame_schema(plan)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +11,7 @@ from pyspark.sql import SparkSession
 from watersmeet.adaptation.ledger import DEFAULT_UPKEEP, upkeep_named
 from watersmeet.adaptation.spill_policies import DEFAULT_POLICY, Policy, policy_named
 from watersmeet.adaptation.spilling import DEFAULT_FRACTION
-from watersmeet.errors import OptionError
+from watersmeet.errors import OptionError, unknown_name
 from watersmeet.plan.partitioning import DEFAULT_PARTITIONS, PARTITIONS_MAX
 from watersmeet.runtime.spark.memory import DEFAULT_LOCATION
 from watersmeet.units import parse_bytes, parse_duration_us
@@ -59,9 +58,7 @@ def option_name(name: str) -> str:
     by_lower = {known.lower(): known for known in KNOWN}
     if name.lower() in by_lower:
         return by_lower[name.lower()]
-    near = difflib.get_close_matches(name.lower(), by_lower, n=1)
-    hint = f"did you mean '{by_lower[near[0]]}'?" if near else f"known options: {', '.join(KNOWN)}"
-    raise OptionError(f"unknown option '{name}'", hint=hint, error_class="UNKNOWN_OPTION")
+    raise unknown_name("option", "options", name, KNOWN, "UNKNOWN_OPTION")
 
 
 def option_text(value: Any) -> str:

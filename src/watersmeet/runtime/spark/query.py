@@ -16,6 +16,7 @@ from typing import IO, Any
 import pyarrow as pa
 from pyspark.sql.streaming.query import StreamingQuery
 
+from watersmeet.adaptation.coordinator import ASKED_FOR, STREAM_HAS_ENDED
 from watersmeet.errors import WatersmeetError
 from watersmeet.observe.explain import explain_text
 from watersmeet.observe.progress import EpochProgress, ProgressDict, merged_progress
@@ -107,7 +108,7 @@ class JoinQueryHandle:
         if self._ended.is_set():
             raise WatersmeetError("the query has ended", hint="start it again; a finite one cleans up before it ends")
         try:
-            return self._driver.clean_up()
+            return self._driver.clean_up(ASKED_FOR)
         except Stopped:
             raise WatersmeetError(
                 "the query ended while it was cleaned up", hint="start it again: what is still owed is kept"
@@ -150,7 +151,7 @@ class JoinQueryHandle:
         try:
             self._inner.awaitTermination()
             if self._is_finite and not self._stopped:
-                self._driver.clean_up()
+                self._driver.clean_up(STREAM_HAS_ENDED)
         except Exception as error:  # exception() gives it, or what the driver and the inner query have kept of it
             self._error = None if self._stopped else error
         finally:

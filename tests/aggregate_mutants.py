@@ -1,0 +1,144 @@
+"""Mutants of the aggregation: see `tests/mutants.py`."""
+
+from tests.mutants import Mutant
+
+AGGREGATE_MUTANTS = [
+    # accumulators
+    Mutant(
+        "NULL arguments are counted",
+        "engine.accumulators:make",
+        "pc.is_valid(values).cast(pa.int64())",
+        "pa.array(np.ones(rows, dtype=np.int64))",
+    ),
+    Mutant(
+        "a sum of nothing is 0", "engine.accumulators:_or_null", "pc.greater(known, 0)", "pc.greater_equal(known, 0)"
+    ),
+    Mutant(
+        "NaN is less than numbers",
+        "engine.accumulators:_ordered",
+        "np.where(np.isnan(plain), np.nan, plain + 0.0)",
+        "np.where(np.isnan(plain), -np.inf, plain + 0.0)",
+    ),
+    Mutant("-0.0 is a value of its own", "engine.accumulators:make", "values = normalise_key(values)", "pass"),
+    Mutant(
+        "-0.0 is a group of its own",
+        "engine.accumulators:accumulate",
+        "[normalise_key(key) for key in keys]",
+        "list(keys)",
+    ),
+    Mutant(
+        "values are distinct by layer only",
+        "engine.accumulators:_united",
+        "_, first = group_numbers([pa.array(parents), elements], len(parents))",
+        "first = np.arange(len(parents))",
+    ),
+    Mutant(
+        "groups are numbered by their last key",
+        "engine.accumulators:group_numbers",
+        "numbers * np.int64(size) + codes, len(first) * size",
+        "codes, size",
+    ),
+    Mutant(
+        "reduced values are in the order of arrival",
+        "engine.accumulators:reduce",
+        'order[found.column("group").to_numpy()] = np.arange(count)',
+        "order[:] = np.arange(count)",
+    ),
+    Mutant("means are cut, not rounded", "engine.accumulators:_decimal_mean", "ROUND_HALF_UP", "'ROUND_DOWN'"),
+    # groups
+    Mutant("NULL keys are zero", "engine.groups:decoded_keys", "pc.equal(unknown, 1)", "pc.equal(unknown, 2)"),
+    Mutant(
+        "NULL keys and zero are one group",
+        "engine.groups:encoded_keys",
+        "pc.is_null(key).cast(pa.int8())",
+        "pa.array(np.zeros(rows, dtype=np.int8))",
+    ),
+    Mutant(
+        "groups are shown without their past", "engine.aggregate:_shown", "runs = [*held, *delta]", "runs = list(delta)"
+    ),
+    Mutant(
+        "merged groups are not combined",
+        "engine.groups:merged_groups",
+        "[combined(plan, run) for run in merge_runs(runs)]",
+        "merge_runs(runs)",
+    ),
+    Mutant(
+        "the group of no rows is not shown",
+        "engine.aggregate:_shown",
+        "plan.is_global and task.group_low == 0 < task.group_high",
+        "False",
+    ),
+    Mutant(
+        "every slot shows the group of no rows",
+        "engine.aggregate:_shown",
+        " and task.group_low == 0 < task.group_high",
+        "",
+    ),
+    # windows
+    Mutant(
+        "a window has one pane less",
+        "engine.windows:_windows",
+        "starts + np.int64(plan.window.length_us)",
+        "starts + np.int64(plan.window.length_us - 1)",
+    ),
+    Mutant(
+        "what leaves a window is not cancelled",
+        "engine.windows:_windows",
+        "running[end] - running[begin]",
+        "running[end]",
+    ),
+    Mutant(
+        "only the last window of a pane is touched",
+        "engine.windows:_containing",
+        "(panes - np.int64(length)) // np.int64(slide) + 1",
+        "panes // np.int64(slide)",
+    ),
+    Mutant(
+        "windows take in panes that follow them",
+        "engine.windows:_containing",
+        "(panes - np.int64(length)) // np.int64(slide) + 1",
+        "(panes - np.int64(length)) // np.int64(slide)",
+    ),
+    Mutant(
+        "panes are too long",
+        "plan.aggregate:pane_of",
+        "math.gcd(window.length_us, window.slide_us)",
+        "window.slide_us",
+    ),
+    Mutant(
+        "windows close a moment early",
+        "engine.windows:_containing",
+        "(until_us - length) // slide",
+        "(until_us + 1 - length) // slide",
+    ),
+    Mutant(
+        "windows close twice",
+        "engine.windows:_containing",
+        "(after_us - length) // slide",
+        "(after_us - 1 - length) // slide",
+    ),
+    Mutant(
+        "windows close but are not remembered",
+        "runtime.epoch:commit_closing",
+        "closed_us=frontier(before, debts(plan, before)),",
+        "",
+    ),
+    Mutant(
+        "panes are dropped before their last window closes",
+        "plan.aggregate:plan_aggregate",
+        "span = aggregation.window.length_us if",
+        "span = 1 if",
+    ),
+    Mutant(
+        "groups expire by the watermark of the join",
+        "runtime.epoch:slot_tasks",
+        "manifest.closed_us if groups else manifest.watermark_us",
+        "manifest.watermark_us",
+    ),
+    Mutant(
+        "complete results are let go",
+        "plan.aggregate:plan_aggregate",
+        'aggregation.window is not None and mode != "complete"',
+        "aggregation.window is not None",
+    ),
+]

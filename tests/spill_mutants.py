@@ -1,0 +1,138 @@
+"""Mutants of spilling and clean-up: see `tests/mutants.py`."""
+
+from tests.mutants import Mutant
+
+SPILL_MUTANTS = [
+    Mutant(
+        "what is owed includes results of one generation",
+        "engine.mjoin:_Hop.follow",
+        "if partials.mixed is not None and not rest and not held.is_foreign:",
+        "if False:",
+    ),
+    Mutant(
+        "a partial is mixed by its last row only",
+        "engine.mjoin:_Hop._bind",
+        "mixed = partials.mixed[parents] | foreign",
+        "mixed = foreign",
+    ),
+    Mutant(
+        "rows of one store only are closed",
+        "engine.generations:_divided",
+        "going = _positions(part, chosen, partitions)",
+        "going = _positions(part, chosen, partitions) & (store == 0)",
+    ),
+    Mutant(
+        "closed rows stay active",
+        "engine.fold:open_state",
+        "if extent.is_active and not task.has_expired(extent):",
+        "if not task.has_expired(extent):",
+    ),
+    Mutant(
+        "what was closed before is forgotten by the next spill",
+        "engine.generations:close_groups",
+        "return Spilled(kept, [*before, *closed], writer.segments)",
+        "return Spilled(kept, closed, writer.segments)",
+    ),
+    Mutant(
+        "rows expire that are still owed",
+        "engine.step:_expiring",
+        "if not ending:",
+        "if True:",
+    ),
+    Mutant(
+        "rows that have ended are dropped at once beside closed generations",
+        "engine.fold:fold",
+        "holds_all=bool(spilled.closed)",
+        "holds_all=False",
+    ),
+    Mutant(
+        "expiring rows of later inputs do not meet each other",
+        "engine.owed:owed_at_expiry",
+        "[*others[j], *first[j]]",
+        "others[j]",
+    ),
+    Mutant(
+        "expiring rows of all inputs meet each other twice",
+        "engine.owed:owed_at_expiry",
+        "others[j] if j < i else [*others[j], *first[j]]",
+        "[*others[j], *first[j]]",
+    ),
+    Mutant(
+        "rows that expire while their group is closed are of another generation",
+        "engine.generations:divided",
+        "if not task.spill:",
+        "if True:",
+    ),
+    Mutant(
+        "what is owed to the parent is not stored there",
+        "engine.work:Work.deliver",
+        "self._add(first + i, run)",
+        "pass",
+    ),
+    Mutant(
+        "what is owed below meets no active rows",
+        "engine.work:Work.deliver",
+        "yield from self.deliver(above, result)",
+        "pass",
+    ),
+    Mutant(
+        "clean-up leaves generations as they were",
+        "engine.generations:relabelled",
+        "if low <= start and stop <= high:",
+        "if False:",
+    ),
+    Mutant(
+        "clean-up settles all groups",
+        "engine.generations:relabelled",
+        "if low <= start and stop <= high:",
+        "if True:",
+    ),
+    Mutant(
+        "clean-up forgets groups beyond its range",
+        "engine.generations:relabelled",
+        "for start, stop in ((extent.group_low, low), (low, high), (high, extent.group_high)):",
+        "for start, stop in ((extent.group_low, low), (low, high)):",
+    ),
+    Mutant(
+        "results owed below do not hold back expiry above",
+        "adaptation.frontiers:holds",
+        "if debt.streams <= node - store",
+        "if False",
+    ),
+    Mutant(
+        "a generation owes nothing earlier than the watermark",
+        "engine.generations:_since",
+        "return run.time_min if task.frontier_us is None else max(run.time_min, task.frontier_us)",
+        "return task.watermark_us",
+    ),
+    Mutant(
+        "clean-up misses rows that have just arrived",
+        "engine.step:_cleaned",
+        "[*closed, *work.active()]",
+        "closed",
+    ),
+    Mutant(
+        "nothing is ever cleaned up",
+        "adaptation.clean_up:owing_ranges",
+        "if all(extent.is_active for extent in extents):",
+        "if True:",
+    ),
+    Mutant(
+        "only the first stage is cleaned up",
+        "adaptation.clean_up:cleaning_orders",
+        "for stage in range(len(plan.stages)):",
+        "for stage in range(1):",
+    ),
+    Mutant(
+        "closed state stays in memory",
+        "engine.fold:open_state",
+        "tiers.sweep(task.segments.keys() - dead, task_name(task.epoch, task.stage, task.slot))",
+        "tiers.sweep(task.segments.keys(), task_name(task.epoch, task.stage, task.slot))",
+    ),
+    Mutant(
+        "a stage takes memory that others have yet to give up",
+        "adaptation.memory_shares:memory_shares",
+        "free = max(0, budget_bytes - sum(stage.resident_bytes for stage in stages))",
+        "free = budget_bytes",
+    ),
+]
