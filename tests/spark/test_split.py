@@ -9,7 +9,8 @@ from watersmeet.plan.default_tree import default_tree
 from watersmeet.plan.frame import HASH, STAGE, STREAM, pool_name
 from watersmeet.plan.partitioning import PARTITIONS_MAX, even_assignment, group_of
 from watersmeet.plan.stages import plan_join
-from watersmeet.runtime.spark.source import hashed, spark_type, split, unite
+from watersmeet.runtime.spark.frames import hashed, split
+from watersmeet.runtime.spark.source import spark_type, unite
 
 
 @pytest.fixture(scope="module")
@@ -42,12 +43,11 @@ def test_split_keeps_the_rows_of_a_group_in_the_slot_of_its_assignment(spark, qu
 
 
 def test_streams_are_united_in_name_order(spark, query, tmp_path):
-    plan = plan_join(query, (default_tree(query),), 8)
     assert [stream.name for stream in query.streams] == ["a", "b", "c"]
     frames = {
         name: spark.createDataFrame(table.to_pandas()) for name, table in random_batches(1, "cab", 1, 5)[0].items()
     }
     frames = {name: df.selectExpr("cast(k as int) k", "ts", "v", "name") for name, df in frames.items()}
-    united = unite(query, plan, frames)
+    united = unite(query, frames)
     assert {row[0] for row in united.filter("_stream = 2").select("_stream").collect()} == {2}
     assert united.count() == 18

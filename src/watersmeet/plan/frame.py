@@ -8,6 +8,11 @@ Inputs with like schemas share columns (the i-th BIGINT of one with the i-th BIG
 wide as the widest need per type and not as the sum of the schemas. The key columns of a stage are the same for all
 its inputs. Between stages, `_report` carries what earlier stages have to tell the driver along with the rows, and
 `_results` results that are complete before the last stage, packed.
+
+The *source frame* is what the streams are united in before any plan is applied: the rows as they come, with all that
+any plan may want of them. So a plan can be chosen after the first rows have been seen.
+
+    _stream  _time   _s0 .. _sp
 """
 
 from __future__ import annotations
@@ -17,7 +22,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from watersmeet.plan.layout import StoreLayout
+from watersmeet.plan.layout import Field, StoreLayout, field_type, fields_above, is_event_time
+from watersmeet.plan.tree import Leaf
+from watersmeet.query.logical import JoinQuery
 
 STAGE, STREAM, HASH, TIME, REPORT, RESULTS = "_stage", "_stream", "_hash", "_time", "_report", "_results"
 
@@ -47,6 +54,22 @@ class Frame:
         return pa.schema(fields)
 
 
+@dataclass(frozen=True, slots=True)
+class SourceFrame:
+    """The columns in which streams are united; for every stream, by field, the column that holds it."""
+
+    pool: tuple[pa.DataType, ...]
+    time_type: pa.DataType | None
+    columns: tuple[tuple[tuple[Field, int], ...], ...]
+
+    def column_of(self, stream: int, field: Field) -> str:
+        return source_name(dict(self.columns[stream])[field])
+
+
+def source_name(index: int) -> str:
+    return f"_s{index}"
+
+
 def pool_name(index: int) -> str:
     return f"_c{index}"
 
@@ -63,6 +86,24 @@ def frame_of(
         keys.append(key)
         payloads.append(tuple(_place([f.type for f in layout.payload], pool, set(key)) for layout in inputs))
     return Frame(tuple(pool), time_type, tuple(keys), tuple(payloads))
+
+
+def source_frame(query: JoinQuery) -> SourceFrame:
+    """The narrowest frame for all fields that any plan may read of the streams."""
+    pool: list[pa.DataType] = []
+    columns = []
+    for ordinal in range(len(query.streams)):
+        leaf = Leaf(ordinal)
+        fields = [field for field in fields_above(query, leaf) if not is_event_time(query, leaf, field)]
+        placed = _place([field_type(query, field) for field in fields], pool, set())
+        columns.append(tuple(zip(fields, placed, strict=True)))
+    return SourceFrame(tuple(pool), time_type_of(query), tuple(columns))
+
+
+def time_type_of(query: JoinQuery) -> pa.DataType | None:
+    """The type of event times; None in a query without windows."""
+    stream = query.streams[0]
+    return stream.schema.field(stream.event_time).type if query.windowed else None
 
 
 def _place(types: Sequence[pa.DataType], pool: list[pa.DataType], taken: set[int]) -> tuple[int, ...]:

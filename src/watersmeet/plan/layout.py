@@ -116,7 +116,7 @@ def lay_out(query: JoinQuery, tree: Tree, key: Key, label: str) -> StoreLayout:
         component = _component(query, field, key)
         if component is not None:
             source = ColumnSource("key", component, kind)
-        elif _is_event_time(query, tree, field):
+        elif is_event_time(query, tree, field):
             source = ColumnSource("time", 0, kind)
         else:
             source = ColumnSource("payload", len(payload), kind)
@@ -143,7 +143,7 @@ def _component(query: JoinQuery, field: Field, key: Key) -> int | None:
     return None
 
 
-def _is_event_time(query: JoinQuery, tree: Tree, field: Field) -> bool:
+def is_event_time(query: JoinQuery, tree: Tree, field: Field) -> bool:
     if not query.windowed or not isinstance(tree, Leaf) or not isinstance(field, Column):
         return False
     return query.streams[tree.stream].event_time == field.name

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from watersmeet.errors import OptionError
 from watersmeet.plan.aggregate import AggregatePlan, OutputMode, plan_aggregate
-from watersmeet.plan.frame import Frame, frame_of
+from watersmeet.plan.frame import Frame, frame_of, time_type_of
 from watersmeet.plan.hops import HopStage, first_user, hop_stages, is_mixed
 from watersmeet.plan.keys import Key, node_key
 from watersmeet.plan.layout import Field, StoreLayout, field_type, lay_out
@@ -175,10 +175,7 @@ def plan_join(query: JoinQuery, trees: tuple[Join, ...], partitions: int, mode: 
         )
         for i, s in enumerate(first)
     )
-    time_type = None
-    if query.windowed:
-        stream = query.streams[0]
-        time_type = stream.schema.field(stream.event_time).type
+    time_type = time_type_of(query)
     frame = frame_of([(stage.key_types, stage.inputs) for stage in stages], time_type)
     return JoinPlan(
         trees=trees,

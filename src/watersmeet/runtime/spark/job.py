@@ -1,8 +1,8 @@
 """The Spark job of an epoch: `step` per stage and slot in `mapInArrow`, with a shuffle before each.
 
-    united batch ─ observe ─ filter ─ hash ─ repartitionById ─ mapInArrow(step) ─┬─ collect reports (runs it)
-                                                 ▲                  │            └─ results: part files, or persisted,
-                                                 └── frames of the next stage        unpacked and sent to the sink
+    united batch ─ observe ─ filter ─ frames ─ repartitionById ─ mapInArrow(step) ─┬─ collect reports (runs it)
+                                                   ▲                  │            └─ results: part files, or persisted,
+                                                   └── frames of the next stage        unpacked and sent to the sink
 
 Where the sink takes part files, tasks write their results themselves (`part_files.py`) and yield reports only.
 Otherwise it yields them packed as Arrow IPC bytes, a few large rows that cost nothing to keep. They are persisted, so
@@ -50,6 +50,7 @@ from watersmeet.runtime.epoch import (
     one_report_per_task,
     slot_tasks,
 )
+from watersmeet.runtime.spark.frames import frames, hashed, intake_of, observe, of_stage, split
 from watersmeet.runtime.spark.grouping import (
     received,
     reports_only,
@@ -60,7 +61,7 @@ from watersmeet.runtime.spark.grouping import (
 )
 from watersmeet.runtime.spark.memory import remove_other_runs
 from watersmeet.runtime.spark.part_files import PartFolder, PartWriter, remove_parts
-from watersmeet.runtime.spark.source import hashed, intake_of, observe, of_stage, spark_type, split
+from watersmeet.runtime.spark.source import spark_type
 from watersmeet.state.manifest import ExtentRef, Manifest, Order, SegmentRef
 from watersmeet.state.part_file import PartFile
 from watersmeet.state.tiers import Tiers
@@ -133,10 +134,11 @@ class EpochJob:
             self._packed = nothing.mapInArrow(_group_work(plan, tasks, folders), PACKED_DDL)
         else:
             if isinstance(rows, DataFrame):
-                frames = observe(query, plan, rows, self._observation)
+                arrived_rows = frames(query, plan, observe(query, rows, self._observation))
             else:
-                frames = no_frames(session, plan)
-            self._packed = self._joined(split(plan, frames, before.assignment, before.slots), before, folders, parts)
+                arrived_rows = no_frames(session, plan)
+            exchanged = split(plan, arrived_rows, before.assignment, before.slots)
+            self._packed = self._joined(exchanged, before, folders, parts)
             if plan.aggregate is not None:
                 groups = split(plan, to_groups(query, plan, self._packed), before.assignment, before.slots)
                 tasks = slot_tasks(plan, before, plan.aggregate.stage, memory=duties.memory)
@@ -155,12 +157,12 @@ class EpochJob:
             tasks = slot_tasks(plan, before, number, self._duties.orders, self._duties.memory)
             work = _slot_work(plan, tasks, folders, parts)
             if number < last:
-                frames = hashed(plan, inbox.mapInArrow(work, frame_schema(plan)))
+                passed = hashed(plan, inbox.mapInArrow(work, frame_schema(plan)))
                 followers = stage.sends_to | {plan.heir(number)}
                 if len(followers) > 1:
-                    frames = split(plan, frames, before.assignment, before.slots)  # an exchange that they share
+                    passed = split(plan, passed, before.assignment, before.slots)  # an exchange that they share
                 for follower in followers:
-                    sent[follower].append(of_stage(frames, follower) if len(followers) > 1 else frames)
+                    sent[follower].append(of_stage(passed, follower) if len(followers) > 1 else passed)
         return inbox.mapInArrow(work, PACKED_DDL if plan.aggregate is None else struct_of(sent_schema(plan)))
 
     def reports(self) -> list[SlotReport]:
@@ -177,7 +179,7 @@ class EpochJob:
         return accepted
 
     def intake(self) -> Intake:
-        return intake_of(self.plan, self._observation)
+        return intake_of(self.query, self._observation)
 
     def results(self, after: Manifest) -> DataFrame:
         """The results under the names, and with the expressions, of the select list."""

@@ -194,7 +194,7 @@ class JoinStreamWriter:
             raise
         watcher = claim(folder) if folder is not None else None
         try:
-            writer = unite(query, plan, self._join.frames).writeStream.foreachBatch(driver.run_batch)
+            writer = unite(query, self._join.frames).writeStream.foreachBatch(driver.run_batch)
             writer = writer.option("checkpointLocation", str(checkpoint.spark_location))
             if self._trigger:
                 writer = writer.trigger(**self._trigger)

@@ -1,0 +1,165 @@
+"""From the united rows of a micro-batch to the frames of a plan, hashed and split over the slots, all in the JVM.
+
+What the watermark needs (the latest event time of each stream, before our filters) is *observed* on the way, so
+filtered rows are never shuffled. All is written as SQL text: every call into the JVM counts, because this is done for
+each micro-batch.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F
+
+from watersmeet.plan.frame import (
+    HASH,
+    REPORT,
+    RESULTS,
+    STAGE,
+    STREAM,
+    TIME,
+    pool_name,
+    source_frame,
+    source_name,
+    time_type_of,
+)
+from watersmeet.plan.layout import KeyValue
+from watersmeet.plan.stages import JoinPlan, Place
+from watersmeet.query.logical import JoinQuery
+from watersmeet.runtime.epoch import Intake
+from watersmeet.runtime.spark.source import KEEP, spark_type
+
+RANGES_MAX = 64
+EPOCH_START = datetime.datetime(1970, 1, 1)
+
+
+def observe(query: JoinQuery, batch: DataFrame, observation: Observation) -> DataFrame:
+    """The rows the filters keep; rows and latest event time of every stream go to the observation."""
+    metrics = []
+    for ordinal in range(len(query.streams)):
+        metrics.append(F.expr(f"count_if({STREAM} = {ordinal}) AS rows{ordinal}"))
+        if query.windowed:
+            time = _comparable(query)
+            metrics.append(F.expr(f"max(CASE WHEN {STREAM} = {ordinal} THEN {time} END) AS latest{ordinal}"))
+    observed = batch.observe(observation, *metrics)
+    return observed.filter(KEEP).drop(KEEP) if query.filters else observed
+
+
+def intake_of(query: JoinQuery, observation: Observation) -> Intake:
+    """What the observation saw; call it after the job."""
+    seen = observation.get
+    streams = range(len(query.streams))
+    return Intake(
+        tuple(int(seen[f"rows{i}"]) for i in streams),
+        tuple(_micros(seen[f"latest{i}"]) if query.windowed else None for i in streams),
+    )
+
+
+def frames(query: JoinQuery, plan: JoinPlan, rows: DataFrame) -> DataFrame:
+    """Rows of the source frame as frames of the plan, with the hash of their key: one for each input that a stream's
+    rows are sent to."""
+    return rows.selectExpr(*_frame_texts(query, plan))
+
+
+def split(plan: JoinPlan, rows: DataFrame, assignment: Sequence[int], slots: int) -> DataFrame:
+    """Send every row to the slot of its partition group (the papers' split operator)."""
+    group = f"shiftright(shiftrightunsigned({HASH}, 32) * {plan.partitions}L, 32)"
+    return rows.repartitionById(slots, F.expr(_slot_text(group, assignment)))
+
+
+def of_stage(rows: DataFrame, stage: int) -> DataFrame:
+    """The rows for one stage, chosen *after* their exchange, so that Spark runs it once and every stage reads it.
+
+    A plain comparison would be moved below the exchange, and the source be read and shuffled again for every stage.
+    """
+    return rows.filter(f"if(spark_partition_id() < 0, -1, {STAGE}) = {stage}")
+
+
+def hashed(plan: JoinPlan, sent: DataFrame) -> DataFrame:
+    """Frames that a stage has sent on, with the hash of their key in the stage they go to."""
+    columns = [[pool_name(i) for i in key] for key in plan.frame.keys]
+    texts = " ".join(f"WHEN {stage} THEN {_hash_text(plan, stage, columns[stage])}" for stage in range(len(columns)))
+    return sent.withColumn(HASH, F.expr(f"CASE {STAGE} {texts} END"))
+
+
+def _frame_texts(query: JoinQuery, plan: JoinPlan) -> list[str]:
+    """The select list that makes frames. Where every stream has one place, values that lie in the same column for all
+    of them are only renamed; otherwise a row becomes an array of its copies, which is unfolded."""
+    places = [plan.places(ordinal) for ordinal in range(len(query.streams))]
+    if all(len(mine) == 1 for mine in places):
+        values = [_frame_values(query, plan, ordinal, mine[0]) for ordinal, mine in enumerate(places)]
+        return [f"{_by_stream([mine[name] for mine in values])} AS {name}" for name in plan.frame.schema.names]
+    arrays = []
+    for ordinal, mine in enumerate(places):
+        copies = [_frame_values(query, plan, ordinal, place) for place in mine]
+        arrays.append(f"array({', '.join(_struct_text(copy, plan.frame.schema.names) for copy in copies)})")
+    return [f"inline({_by_stream(arrays)})"]
+
+
+def _struct_text(values: Mapping[str, str], names: Sequence[str]) -> str:
+    return f"named_struct({', '.join(f'{name!r}, {values[name]}' for name in names)})"
+
+
+def _by_stream(texts: Sequence[str]) -> str:
+    """A value that depends on the stream of a row."""
+    if len(set(texts)) == 1:
+        return texts[0]
+    same = defaultdict(list)
+    for ordinal, text in enumerate(texts):
+        same[text].append(str(ordinal))
+    cases = (f"WHEN {STREAM} IN ({', '.join(who)}) THEN {text}" for text, who in same.items())
+    return f"CASE {' '.join(cases)} END"
+
+
+def _frame_values(query: JoinQuery, plan: JoinPlan, ordinal: int, place: Place) -> Mapping[str, str]:
+    """The columns of a stream's rows as an input of a stage, by name, as SQL over the source frame."""
+    source, frame, stage = source_frame(query), plan.frame, plan.stages[place.stage]
+    nested = {kind: source_name(i) for i, kind in reversed(list(enumerate(source.pool))) if pa.types.is_nested(kind)}
+    layout = stage.inputs[place.input]
+    key = [source.column_of(ordinal, KeyValue(i)) for i in stage.key]
+    payload = [source.column_of(ordinal, field) for field, where in layout.sources if where.kind == "payload"]
+    columns = (*frame.keys[place.stage], *frame.payloads[place.stage][place.input])
+    values = {
+        STAGE: f"{place.stage}Y",
+        STREAM: f"{place.input}Y",
+        HASH: _hash_text(plan, place.stage, key),
+        TIME: TIME,
+        REPORT: "CAST(NULL AS STRING)",
+        RESULTS: "CAST(NULL AS BINARY)",
+    }
+    for i, kind in enumerate(frame.pool):
+        values[pool_name(i)] = (
+            f"if(false, {nested[kind]}, NULL)" if kind in nested else f"CAST(NULL AS {spark_type(kind).simpleString()})"
+        )
+    return values | {pool_name(i): text for i, text in zip(columns, [*(key or ["0Y"]), *payload], strict=True)}
+
+
+def _slot_text(group: str, assignment: Sequence[int]) -> str:
+    """The slot of a group, as SQL: comparisons where slots own ranges of groups, a table where they are scattered."""
+    ends = [i for i in range(1, len(assignment)) if assignment[i] != assignment[i - 1]]
+    if len(ends) > RANGES_MAX:
+        return f"get(array({','.join(map(str, assignment))}), cast({group} as int))"
+    ranges = " ".join(f"WHEN {group} < {end} THEN {assignment[end - 1]}" for end in ends)
+    return f"CASE {ranges} ELSE {assignment[-1]} END" if ends else f"{assignment[-1]}"
+
+
+def _hash_text(plan: JoinPlan, stage: int, key: Sequence[str]) -> str:
+    """The hash of a row's key in its stage, as SQL; a stage without a key has one hash, and so one slot."""
+    return "0L" if plan.stages[stage].on_one_slot else f"xxhash64({', '.join(key)})"
+
+
+def _comparable(query: JoinQuery) -> str:
+    """Event time in a form that reaches the driver exactly: microseconds, or a timestamp without zone."""
+    kind = time_type_of(query)
+    assert kind is not None
+    return f"unix_micros({TIME})" if kind.tz is not None else TIME
+
+
+def _micros(value: int | datetime.datetime | None) -> int | None:
+    if isinstance(value, datetime.datetime):
+        return (value - EPOCH_START) // datetime.timedelta(microseconds=1)
+    return value
