@@ -39,6 +39,10 @@ class Coordinator:
         self.memory = self._shares({})
         self._reasons: dict[Order, str] = {}
 
+    def for_plan(self, plan: JoinPlan) -> Coordinator:
+        """A coordinator with the same settings that has seen nothing yet."""
+        return Coordinator(plan, self.slots, self.budget, self.spill)
+
     def note(self, after: Manifest, reports: Sequence[SlotReport], reason: str = ASKED_FOR) -> list[Event]:
         """Take in an epoch that was committed, with the reports of all slots and stages, and decide for the next.
 

@@ -1,16 +1,14 @@
-"""What a user knows of the data, for estimates: arrival rates by stream, and the share that a predicate lets pass."""
+"""What a user knows of the data, from the command line: arrival rates, and the share that a predicate lets pass."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from watersmeet.errors import OptionError, QueryError, WatersmeetError
-from watersmeet.observe.estimates import HOUR_US, Assumptions
+from watersmeet.errors import OptionError
+from watersmeet.optimizer.assumptions import HOUR_US, Assumptions
+from watersmeet.optimizer.hints import hinted
 from watersmeet.query.logical import JoinQuery
-from watersmeet.query.sqltext import Condition, parse_condition
 from watersmeet.units import parse_duration_us
-
-KINDS = ("key", "residual", "filter", "by Spark")
 
 
 def read_rate(text: str) -> tuple[str | None, float]:
@@ -47,18 +45,8 @@ def assumptions(
     after: str | None,
 ) -> Assumptions:
     """The hints, tied to the query; `sources` are the names under which its streams were given."""
-    found: dict[str, dict[int, float]] = {kind: {} for kind in KINDS}
-    for text, share in selectivities:
-        kind, number = _meant(query, text)
-        found[kind][number] = share
-    return Assumptions(
-        rates=_rates(sources, rates),
-        keys=found["key"],
-        residuals=found["residual"],
-        filters=found["filter"],
-        by_spark=found["by Spark"],
-        running_us=HOUR_US if after is None else parse_duration_us(after),
-    )
+    running_us = HOUR_US if after is None else parse_duration_us(after)
+    return hinted(query, _rates(sources, rates), selectivities, running_us=running_us, said_with="--selectivity")
 
 
 def _rates(sources: Mapping[str, str], rates: Sequence[tuple[str | None, float]]) -> dict[str, float]:
@@ -74,46 +62,3 @@ def _rates(sources: Mapping[str, str], rates: Sequence[tuple[str | None, float]]
             raise OptionError(f"--rate names no stream '{name}'", hint=f"there are {', '.join(sources)}")
         found |= dict.fromkeys(named, rate)
     return found
-
-
-def _meant(query: JoinQuery, text: str) -> tuple[str, int]:
-    """The predicate of the query that a text names: as `key 0` and so on, or as it was written."""
-    counts = [len(query.classes), len(query.residuals), len(query.filters), len(query.spark_residuals)]
-    for kind, count in zip(KINDS, counts, strict=True):
-        for number in range(count):
-            if " ".join(text.lower().split()) == f"{kind.lower()} {number}":
-                return kind, number
-    try:
-        condition = parse_condition(text, query.streams)
-    except WatersmeetError as error:
-        if isinstance(error, QueryError) and error.error_class in ("UNKNOWN_COLUMN", "UNKNOWN_STREAM"):
-            raise OptionError(f"--selectivity '{text}': {error.message}", hint=error.hint) from None
-        raise _unknown(query, text) from None
-    found = _found(query, condition)
-    if found is None:
-        raise _unknown(query, text)
-    return found
-
-
-def _found(query: JoinQuery, condition: Condition) -> tuple[str, int] | None:
-    ordinal = {stream.name: i for i, stream in enumerate(query.streams)}
-    for number, key_class in enumerate(query.classes):
-        for e in condition.equalities:
-            if all(key_class.columns[ordinal[side.stream]] == side.name for side in (e.left, e.right)):
-                return "key", number
-    for number, residual in enumerate(query.residuals):
-        if residual in condition.residuals:
-            return "residual", number
-    for number, item in enumerate(query.filters):
-        if item in condition.filters:
-            return "filter", number
-    return None
-
-
-def _unknown(query: JoinQuery, text: str) -> OptionError:
-    counts = [len(query.classes), len(query.residuals), len(query.filters), len(query.spark_residuals)]
-    names = [f"{kind} {i}" for kind, count in zip(KINDS, counts, strict=True) for i in range(count)]
-    return OptionError(
-        f"--selectivity: the query has no predicate '{text}'",
-        hint=f"write one as the query does, or by its name in the output of explain: {', '.join(names) or 'none'}",
-    )

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from watersmeet.plan.keys import Key
 from watersmeet.plan.layout import StoreLayout, lay_out
+from watersmeet.plan.probe_orders import NO_ORDERS, ProbeOrders, default_orders
 from watersmeet.plan.tree import Join, Tree, streams_of, tree_text
 from watersmeet.query.expressions import Expression, columns_of
 from watersmeet.query.logical import JoinQuery
@@ -63,9 +64,9 @@ def plan_node(
     children: Sequence[int | None],
     stage_inputs: Sequence[int | None],
     first_store: int,
+    orders: ProbeOrders = NO_ORDERS,
 ) -> NodePlan:
-    """The plan of a node under a key; every input probes the others in their order."""
-    everyone = range(len(tree.inputs))
+    """The plan of a node under a key; every input probes the others in their order, unless another one is given."""
     return NodePlan(
         tree=tree,
         key=key,
@@ -73,7 +74,7 @@ def plan_node(
         children=tuple(children),
         stage_inputs=tuple(stage_inputs),
         first_store=first_store,
-        probe_orders=tuple(tuple(j for j in everyone if j != i) for i in everyone),
+        probe_orders=orders[tree] if tree in orders else default_orders(tree),
         residuals=_residuals(query, tree),
         equalities=_equalities(query, tree, key),
         windowed=query.windowed,

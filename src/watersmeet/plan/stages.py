@@ -9,7 +9,7 @@ by hop in several stages (`plan/hops.py`); one that no key covers at all runs on
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -20,6 +20,7 @@ from watersmeet.plan.hops import HopStage, first_user, hop_stages, is_mixed
 from watersmeet.plan.keys import Key, node_key
 from watersmeet.plan.layout import Field, StoreLayout, field_type, lay_out
 from watersmeet.plan.nodes import NodePlan, label_of, plan_node
+from watersmeet.plan.probe_orders import NO_ORDERS, ProbeOrders
 from watersmeet.plan.tree import Join, Leaf, Tree, nodes_of, streams_of
 from watersmeet.query.logical import JoinQuery, internal_name
 
@@ -126,6 +127,8 @@ class JoinPlan:
     delays_us: tuple[int, ...]
     names: tuple[str, ...]
     aggregate: AggregatePlan | None = None
+    orders: ProbeOrders = field(default_factory=dict)
+    """Of the nodes that were given other probe orders than that of the tree."""
 
     @property
     def stage_count(self) -> int:
@@ -155,9 +158,15 @@ class JoinPlan:
         return pa.schema([pa.field(RESULT_TIME_US, pa.int64()), *self.output_schema])
 
 
-def plan_join(query: JoinQuery, trees: tuple[Join, ...], partitions: int, mode: OutputMode | None = None) -> JoinPlan:
+def plan_join(
+    query: JoinQuery,
+    trees: tuple[Join, ...],
+    partitions: int,
+    mode: OutputMode | None = None,
+    orders: ProbeOrders = NO_ORDERS,
+) -> JoinPlan:
     """The plan for a tree; with several trees, slots take them in turn, and they may differ only within stages."""
-    drafts = [_draft(query, tree) for tree in trees]
+    drafts = [_draft(query, tree, orders) for tree in trees]
     first = drafts[0]
     for other in drafts[1:]:
         if _exchanges(other) != _exchanges(first):
@@ -186,6 +195,7 @@ def plan_join(query: JoinQuery, trees: tuple[Join, ...], partitions: int, mode: 
         delays_us=tuple(stream.delay_us for stream in query.streams),
         names=tuple(stream.name for stream in query.streams),
         aggregate=plan_aggregate(query, trees[0], len(stages), time_type, mode),
+        orders=orders,
     )
 
 
@@ -199,7 +209,7 @@ class _Sketch:
     hops: HopStage | None = None
 
 
-def _draft(query: JoinQuery, tree: Join) -> list[StagePlan]:
+def _draft(query: JoinQuery, tree: Join, orders: ProbeOrders) -> list[StagePlan]:
     """The stages of one tree, in the order they run."""
     roots = _stage_roots(query, tree)
     sketches = [sketch for root in roots for sketch in _sketches(query, root, roots)]
@@ -209,7 +219,7 @@ def _draft(query: JoinQuery, tree: Join) -> list[StagePlan]:
         types = tuple(query.classes[i].type for i in sketch.key) or (CONSTANT_KEY,)
         feeds = tuple(_places(inputs, sketch.root))
         if sketch.hops is None:
-            nodes = _nodes(query, sketch.root, sketch.key, sketch.inputs)
+            nodes = _nodes(query, sketch, orders)
             stages.append(StagePlan(sketch.key, types, inputs[number], (nodes,), feeds, sketch.root))
         else:
             first = next(i for i, other in enumerate(sketches) if other.root == sketch.root)
@@ -317,8 +327,9 @@ def _stage_inputs(root: Join, roots: Sequence[Join]) -> list[Tree]:
     return found
 
 
-def _nodes(query: JoinQuery, root: Join, key: Key, inputs: tuple[Tree, ...]) -> tuple[NodePlan, ...]:
-    members = [node for node in nodes_of(root) if not any(_is_inside(node, i) for i in inputs if isinstance(i, Join))]
+def _nodes(query: JoinQuery, sketch: _Sketch, orders: ProbeOrders) -> tuple[NodePlan, ...]:
+    inputs = sketch.inputs
+    members = [node for node in nodes_of(sketch.root) if not any(_is_inside(node, i) for i in inputs if isinstance(i, Join))]
     index = {node: i for i, node in enumerate(members)}
     plans: list[NodePlan] = []
     store = 0
@@ -327,10 +338,11 @@ def _nodes(query: JoinQuery, root: Join, key: Key, inputs: tuple[Tree, ...]) -> 
             plan_node(
                 query,
                 node,
-                key,
+                sketch.key,
                 children=[index.get(child) if isinstance(child, Join) else None for child in node.inputs],
                 stage_inputs=[inputs.index(child) if child in inputs else None for child in node.inputs],
                 first_store=store,
+                orders=orders,
             )
         )
         store += len(node.inputs)

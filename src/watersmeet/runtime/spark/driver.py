@@ -75,7 +75,9 @@ class EpochDriver:
         on_progress: Callable[[EpochProgress], None],
         coordinator: Coordinator,
         session: SparkSession,
+        choose: Callable[[DataFrame], JoinPlan] | None = None,
     ) -> None:
+        """`choose` gives the plan when the first batch is seen; until then `plan` stands for it."""
         self.query, self.plan, self.checkpoint, self.folders, self.sink = query, plan, checkpoint, folders, sink
         self.slots, self.idle_timeout_ms, self.parts, self.on_progress = slots, idle_timeout_ms, parts, on_progress
         self.failure: WatersmeetError | None = None
@@ -83,7 +85,7 @@ class EpochDriver:
         self._closed = self._is_cleaning = False
         self._committed = checkpoint.latest()
         self._started: float | None = None
-        self._session = session
+        self._session, self._choose = session, choose
         self._clone: SparkSession | None = None
         self._tag = f"watersmeet-{uuid.uuid4().hex}"
         self.coordinator = coordinator
@@ -186,6 +188,8 @@ class EpochDriver:
         self._require_sent(
             f"go on to batch {batch_id}", hint="the folder 'spark' of the checkpoint does not belong to this state"
         )
+        if self._choose is not None:
+            self._adopt(self._choose(batch))
         progress = self._advance(batch, batch_id, self._committed)
         if self._committed is not None and must_close(self.plan, self._committed):
             closed = self._close_windows(self._committed)
@@ -198,6 +202,12 @@ class EpochDriver:
                 segments=len(self._committed.segments),
             )
         self.on_progress(progress)
+
+    def _adopt(self, plan: JoinPlan) -> None:
+        """From now on the checkpoint is for this plan. (After a crash before this, another one may be chosen.)"""
+        self.plan, self._choose = plan, None
+        self.coordinator = self.coordinator.for_plan(plan)
+        self.checkpoint.remember_join(fingerprint(self.query, plan), orders_to_json(plan))
 
     def _close_windows(self, last: Manifest) -> int:
         """An epoch without rows: the windows that the watermark has passed are shown; how many rows that makes."""

@@ -136,7 +136,7 @@ class JoinQueryHandle:
 
     def explain(self, extended: bool = False) -> None:
         """Print the query and its plan; extended: also Spark's plan of the last batch."""
-        print(explain_text(self._query, self._plan, self._slots, self._epochs[-1] if self._epochs else None))
+        print(explain_text(self._query, self._driver.plan, self._slots, self._epochs[-1] if self._epochs else None))
         if extended:
             self._inner.explain(True)
 

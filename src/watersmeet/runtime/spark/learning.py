@@ -1,0 +1,130 @@
+"""What the first micro-batch tells about the data: arrival rates, and the share of pairs that every predicate lets pass.
+
+| figure                    | how it is had                                                                             |
+|---------------------------|-------------------------------------------------------------------------------------------|
+| rate of a stream          | its rows that the filters keep, by the event time that the batch covers; without windows  |
+|                           | there is no such time, and only the proportions of the rates count                        |
+| selectivity of a key class| pairs of rows with equal keys, by all pairs of rows, over all pairs of its streams        |
+| selectivity of a residual | pairs (or more) that pass, by those tested: all combinations of a few rows of each stream |
+
+Keys are counted by their hash, in one Spark job. A class none of whose pairs match counts as if half a pair had: no
+plan is free. What the batch does not show at all (a stream without rows) has its default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from watersmeet.engine.expressions import evaluate
+from watersmeet.errors import WatersmeetError
+from watersmeet.optimizer.assumptions import Assumptions
+from watersmeet.plan.frame import STREAM, TIME, SourceFrame, source_frame, source_name
+from watersmeet.plan.layout import KeyValue
+from watersmeet.query.expressions import Column, Expression, columns_of
+from watersmeet.query.logical import JoinQuery
+from watersmeet.runtime.spark.source import KEEP
+
+SAMPLE_ROWS = 4096
+"""Combinations that a residual predicate is tried on."""
+UNTIMED_S = 1.0
+"""How long a batch counts as where nothing says how long it took to arrive."""
+
+
+def learn(query: JoinQuery, batch: DataFrame) -> Assumptions:
+    """The statistics of a micro-batch, given as rows of the source frame."""
+    rows = batch.filter(KEEP).drop(KEEP) if query.filters else batch
+    source = source_frame(query)
+    counts, seconds = _arrivals(query, rows)
+    return Assumptions(
+        rates={stream.name: counts[i] / seconds for i, stream in enumerate(query.streams)},
+        filters={i: 1.0 for i in range(len(query.filters))},
+        keys=_key_selectivities(query, source, rows, counts),
+        residuals=_residual_selectivities(query, source, rows),
+    )
+
+
+def _arrivals(query: JoinQuery, rows: DataFrame) -> tuple[list[int], float]:
+    """Rows by stream, and the seconds of event time that they cover."""
+    streams = range(len(query.streams))
+    texts = [f"count_if({STREAM} = {i}) AS rows{i}" for i in streams]
+    if query.windowed:
+        texts.append(f"(max(cast({TIME} AS timestamp)) - min(cast({TIME} AS timestamp))) AS span")
+    found = rows.selectExpr(*texts).first()
+    assert found is not None
+    counts = [int(found[f"rows{i}"]) for i in streams]
+    span = found["span"].total_seconds() if query.windowed and found["span"] is not None else 0.0
+    return counts, span or UNTIMED_S
+
+
+def _key_selectivities(
+    query: JoinQuery, source: SourceFrame, rows: DataFrame, counts: Sequence[int]
+) -> dict[int, float]:
+    """By class, over the pairs of streams of which the batch has rows."""
+    if not query.classes:
+        return {}
+    hashes = []
+    for number, key_class in enumerate(query.classes):
+        cases = " ".join(f"WHEN {i} THEN {source.column_of(i, KeyValue(number))}" for i in sorted(key_class.streams))
+        value = f"CASE {STREAM} {cases} END"
+        hashes.append(f"struct({number} AS class, {value} IS NOT NULL AS known, xxhash64({value}) AS hash)")
+    keyed = rows.selectExpr(STREAM, f"inline(array({', '.join(hashes)}))").filter("known")
+    streams = range(len(query.streams))
+    of_stream = (F.expr(f"cast(count_if({STREAM} = {i}) AS double) AS n{i}") for i in streams)
+    by_key = keyed.groupBy("class", "hash").agg(*of_stream)
+    pairs = list(combinations(streams, 2))
+    matches = by_key.groupBy("class").agg(*(F.expr(f"sum(n{i} * n{j}) AS p{i}_{j}") for i, j in pairs)).collect()
+    found: dict[int, float] = {}
+    for row in matches:
+        members = query.classes[row["class"]].streams
+        mine = [(i, j) for i, j in pairs if i in members and j in members]
+        possible = sum(counts[i] * counts[j] for i, j in mine)
+        if possible:
+            equal = sum(row[f"p{i}_{j}"] for i, j in mine)
+            found[row["class"]] = max(equal, 0.5) / possible
+    return found
+
+
+def _residual_selectivities(query: JoinQuery, source: SourceFrame, rows: DataFrame) -> dict[int, float]:
+    """By residual; one that fails on some combination, or whose streams have no rows yet, has its default."""
+    found: dict[int, float] = {}
+    for number, residual in enumerate(query.residuals):
+        columns = columns_of(residual)
+        names = list(dict.fromkeys(column.stream for column in columns))
+        size = int(SAMPLE_ROWS ** (1 / len(names)))
+        samples = [_sample(query, source, rows, [c for c in columns if c.stream == name], size) for name in names]
+        if all(sample.num_rows for sample in samples):
+            try:
+                found[number] = _passing(residual, dict(zip(names, samples, strict=True)))
+            except WatersmeetError:  # where it fails for good, the query will say so
+                continue
+    return found
+
+
+def _sample(
+    query: JoinQuery, source: SourceFrame, rows: DataFrame, columns: Sequence[Column], size: int
+) -> pa.RecordBatch:
+    """Some rows of a stream, chosen by their content; columns in the order given."""
+    ordinal = next(i for i, stream in enumerate(query.streams) if stream.name == columns[0].stream)
+    stream = query.streams[ordinal]
+    places = dict(source.columns[ordinal])
+    texts = [source_name(places[column]) if column in places else TIME for column in columns]
+    chosen = rows.filter(f"{STREAM} = {ordinal}").orderBy(F.expr(f"xxhash64({', '.join(texts)})")).limit(size)
+    found = chosen.selectExpr(*(f"{text} AS c{i}" for i, text in enumerate(texts))).toArrow()
+    schema = pa.schema([pa.field(column.name, stream.schema.field(column.name).type) for column in columns])
+    return pa.RecordBatch.from_arrays(
+        [found.column(i).combine_chunks().cast(field.type) for i, field in enumerate(schema)], schema=schema
+    )
+
+
+def _passing(residual: Expression, samples: Mapping[str, pa.RecordBatch]) -> float:
+    """The share of all combinations of the samples' rows that a predicate lets pass."""
+    grids = np.meshgrid(*(np.arange(sample.num_rows) for sample in samples.values()), indexing="ij")
+    index = {name: pa.array(grid.ravel()) for name, grid in zip(samples, grids, strict=True)}
+    passed = evaluate(residual, lambda column: samples[column.stream].column(column.name).take(index[column.stream]))
+    return max(float(passed.sum()), 0.5) / len(passed)
