@@ -1,0 +1,94 @@
+"""What is known of a query's data before it runs, or has been learned: rates and shares; and the join graph they make.
+
+Whatever nobody has said has a default. These are figures to compare plans by, not promises: skew, bursts and
+correlation are not in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import prod
+
+import pyarrow as pa
+
+from watersmeet.optimizer.join_graph import JoinGraph, Predicate, StreamFigures, as_streams
+from watersmeet.query.expressions import columns_of
+from watersmeet.query.logical import JoinQuery
+
+KEY_SELECTIVITY = 1 / 1000
+"""Of a key class nobody has said anything about: as of 1000 values that are equally frequent."""
+RESIDUAL_SELECTIVITY = 1 / 3
+"""Of another predicate between streams (Selinger et al. 1979)."""
+HOUR_US = 3_600_000_000
+TEXT_BYTES = 16
+CODE_BYTES = 8
+"""Key rank and event time of a stored row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assumptions:
+    """Rows a second by stream, and shares by number of filter, key class, residual and predicate left to Spark."""
+
+    rates: Mapping[str, float]
+    filters: Mapping[int, float] = field(default_factory=dict)
+    keys: Mapping[int, float] = field(default_factory=dict)
+    residuals: Mapping[int, float] = field(default_factory=dict)
+    by_spark: Mapping[int, float] = field(default_factory=dict)
+    running_us: int = HOUR_US
+
+
+def graph_of(query: JoinQuery, given: Assumptions) -> JoinGraph:
+    """The join graph of a query; a stream without a window has one as long as the query runs."""
+    running_s = given.running_us / 1e6
+    windows = [running_s if window is None else min(window / 1e6, running_s) for window in query.windows_us]
+    ordinal = {stream.name: i for i, stream in enumerate(query.streams)}
+    streams = tuple(
+        StreamFigures(stream.name, _rate(query, stream.name, given), window_s, _row_bytes(query, i))
+        for i, (stream, window_s) in enumerate(zip(query.streams, windows, strict=True))
+    )
+    classes = tuple(
+        Predicate(as_streams(each.streams), given.keys.get(i, KEY_SELECTIVITY)) for i, each in enumerate(query.classes)
+    )
+    others = tuple(
+        Predicate(
+            as_streams(ordinal[column.stream] for column in columns_of(residual)),
+            given.residuals.get(i, RESIDUAL_SELECTIVITY),
+        )
+        for i, residual in enumerate(query.residuals)
+    )
+    return JoinGraph(streams, classes, others, max(s.delay_us for s in query.streams) / 1e6, running_s)
+
+
+def width_of(kind: pa.DataType) -> int:
+    """Bytes of a value, texts by a guess."""
+    if pa.types.is_boolean(kind):
+        return 1
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return TEXT_BYTES + 4
+    if pa.types.is_struct(kind):
+        return sum(width_of(kind.field(i).type) for i in range(kind.num_fields))
+    try:
+        return kind.bit_width // 8
+    except ValueError:
+        return TEXT_BYTES + 4
+
+
+def _rate(query: JoinQuery, name: str, given: Assumptions) -> float:
+    passing = prod(given.filters.get(i, 1.0) for i, item in enumerate(query.filters) if item.stream == name)
+    return given.rates[name] * passing
+
+
+def _row_bytes(query: JoinQuery, ordinal: int) -> int:
+    """Bytes of a stored row: its code, columns that are read, and values of all its key classes but one, which the
+    runs of a store hold once for all rows of a key. (Which one that is depends on the tree: here the widest.)"""
+    stream = query.streams[ordinal]
+    keys = [each for each in query.classes if each.columns[ordinal] is not None]
+    held = sorted(keys, key=lambda each: width_of(each.type))[:-1]
+    read = {*query.read_columns, *(column for residual in query.residuals for column in columns_of(residual))}
+    by_key = {each.columns[ordinal] for each in keys}
+    names = {column.name for column in read if column.stream == stream.name} - by_key
+    if query.windowed:
+        names.discard(stream.event_time or "")
+    columns = sum(width_of(stream.schema.field(name).type) for name in names)
+    return (CODE_BYTES if query.windowed else 0) + columns + sum(width_of(each.type) for each in held)

@@ -1,0 +1,213 @@
+"""What a join tree costs: CPU seconds a second and bytes of state, per slot (O1; Zhu 2006, chapter 4).
+
+The paper's formulas for three streams, said of any tree, any windows and any row widths. Every node pays for its own:
+
+| work, each second                           | rows                                                  | price        |
+|---------------------------------------------|-------------------------------------------------------|--------------|
+| store what comes in, let go what expires    | found(X) for every input X                            | insert,delete|
+| join pairs                                  | found(X u Y1, X) + found(X u Y1 u Y2, X) + ... along  | join         |
+|                                             | the probe order of every input X                      |              |
+| probe a store (ours; 0 in the paper)        | found(X) + found(X u Y1, X) + ..., one fewer          | probe        |
+| send to another stage (ours)                | streams once; results where the parent has another    | exchange     |
+|                                             | key; in a mixed node, rows that go on under another   |              |
+| run a stage, whatever it does (ours)        |                                                       | stage        |
+
+Nothing here depends on what stands above a node, nor on how its inputs were made: only on which streams they hold. One
+thing does depend on a pair of neighbours: with the same key they are one stage and need no exchange between them.
+
+Memory is rows times bytes, for the stores of all nodes. How many rows a store holds is one switch:
+
+| keeping  | rows of a store of S                | indexes                                                       |
+|----------|-------------------------------------|---------------------------------------------------------------|
+| `engine` | found(S) x (longest window + delay) | one for every key that a store of a mixed node is probed under|
+| `paper`  | live(S)                             | one                                                           |
+
+An intermediate row counts while the windows of its parts meet, and there are live(S) of those at any moment; but this
+engine keeps it for the longest of these windows. With one window for all streams and no delay, it keeps as many times
+more as S has streams.
+
+A node without a key runs on one slot; all other work is spread over the slots, evenly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from watersmeet.optimizer.exact_ordering import Order
+from watersmeet.optimizer.join_graph import JoinGraph, Streams, as_streams
+from watersmeet.optimizer.mjoin_ordering import EXACT_INPUTS_MAX, Probing, order_probes, probing
+from watersmeet.optimizer.shapes import Inputs, States, nodes_in
+from watersmeet.optimizer.stage_keys import Key, NodeKey, node_key, stage_count, walk
+from watersmeet.plan.tree import Join, nodes_of, streams_of
+
+Keeping: TypeAlias = Literal["engine", "paper"]
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """CPU seconds for a row stored, let go, joined with another, sent as a probe or over an exchange; and for a stage
+    each second. The first three are the paper's C_i, C_d and C_j; the engine measures them as it runs."""
+
+    insert_s: float
+    delete_s: float
+    join_s: float
+    probe_s: float = 0.0
+    exchange_s: float = 0.0
+    stage_s: float = 0.0
+
+
+PAPER_PRICES = Prices(1.0, 1.0, 1.0)
+"""The paper names no figures; one unit for each shows what its formulas say."""
+DEFAULT_PRICES = Prices(5e-7, 1e-7, 1e-7, 5e-7, 1e-6, 1e-2)
+"""Of this engine before it has measured its own: orders of magnitude."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A tree, by its intermediate states, with what it costs a slot."""
+
+    states: States
+    cpu_s: float
+    memory_bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCost:
+    """What a node costs a slot, whatever stands above it, with its probe orders."""
+
+    streams: Streams
+    orders: tuple[Order, ...]
+    cpu_s: float
+    memory_bytes: float
+    key: NodeKey
+
+
+@dataclass(frozen=True, slots=True)
+class CostModel:
+    """Prices applied to a join graph. It remembers the nodes it has seen: a search looks at few new ones per tree."""
+
+    graph: JoinGraph
+    prices: Prices = DEFAULT_PRICES
+    slots: int = 1
+    keeping: Keeping = "engine"
+    cartesian: bool = True
+    """Whether probe orders and trees may join streams that nothing links."""
+    exact_inputs_max: int = EXACT_INPUTS_MAX
+    """Nodes with more inputs get their probe orders by rank, which is optimal for acyclic graphs only."""
+    _nodes: dict[Inputs, NodeCost] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @property
+    def is_distributed(self) -> bool:
+        """Whether keys make a difference."""
+        return bool(self.prices.exchange_s or self.prices.stage_s or self.slots > 1 or self.keeping == "engine")
+
+    def node(self, inputs: Inputs) -> NodeCost:
+        """The cost of a node with the best probe orders there are to be had."""
+        known = self._nodes.get(inputs)
+        if known is None:
+            probes = order_probes(self.graph, inputs, cartesian=self.cartesian, exact_inputs_max=self.exact_inputs_max)
+            known = self._nodes[inputs] = _node_cost(self, inputs, probes)
+        return known
+
+    def plan(self, states: States) -> Plan:
+        """The cost of a tree."""
+        nodes = {streams: self.node(inputs) for streams, inputs in nodes_in(states, self.graph.everyone).items()}
+        return _added_up(self, states, nodes.values(), _parents(nodes) if self.is_distributed else {})
+
+    def plan_with_orders(self, tree: Join, orders: Mapping[Join, tuple[Order, ...]]) -> Plan:
+        """The cost of a tree whose nodes have these probe orders, by number of input."""
+        nodes, parents = {}, {}
+        for node in nodes_of(tree):
+            inputs = tuple(as_streams(streams_of(child)) for child in node.inputs)
+            cost = _node_cost(self, inputs, probing(self.graph, inputs, orders[node]))
+            nodes[cost.streams] = cost
+            for each in inputs:
+                parents[each] = cost
+        states = frozenset(nodes) - {self.graph.everyone}
+        return _added_up(self, states, nodes.values(), parents)
+
+    def joint_cpu_s(self, node: NodeCost, parent: NodeCost | None) -> float:
+        """What a node costs by the parent it has: its stage and its results' exchange, unless they share a stage."""
+        if parent is not None and node.key.fuses_with(parent.key):
+            return 0.0
+        cpu_s = 0.0 if node.key.is_mixed else self.prices.stage_s
+        if parent is not None and not parent.key.is_mixed:
+            share = self.share(parent.key.key)
+            cpu_s += share * self.graph.found(node.streams) * self.prices.exchange_s
+        return cpu_s
+
+    def kept_bytes(self, streams: Streams) -> float:
+        """Bytes of a store, on all slots together."""
+        graph = self.graph
+        if self.keeping == "paper":
+            return graph.live(streams) * graph.row_bytes(streams)
+        return graph.found(streams) * graph.kept_seconds(streams) * graph.row_bytes(streams)
+
+    def share(self, key: Key) -> float:
+        """A slot's share of what is done under a key."""
+        return 1 / self.slots if key else 1.0
+
+
+def _added_up(model: CostModel, states: States, nodes: Iterable[NodeCost], parents: Mapping[Streams, NodeCost]) -> Plan:
+    cpu_s = memory = 0.0
+    for node in nodes:
+        cpu_s += node.cpu_s
+        memory += node.memory_bytes
+        if model.is_distributed:
+            cpu_s += model.joint_cpu_s(node, parents.get(node.streams))
+    return Plan(states, cpu_s, memory)
+
+
+def _parents(nodes: Mapping[Streams, NodeCost]) -> dict[Streams, NodeCost]:
+    found: dict[Streams, NodeCost] = {}
+    for streams in sorted(nodes, key=int.bit_count, reverse=True):
+        for other in nodes:
+            if other & streams == other and other != streams:
+                found[other] = nodes[streams]
+    return found
+
+
+def _node_cost(model: CostModel, inputs: Inputs, probes: Probing) -> NodeCost:
+    graph, prices = model.graph, model.prices
+    everything = 0
+    for each in inputs:
+        everything |= each
+    key = node_key(graph, inputs) if model.is_distributed else NodeKey(0, is_mixed=False)
+    if key.is_mixed:
+        return _mixed_cost(model, inputs, probes, everything, key)
+    cpu_s = memory = 0.0
+    for each, met in zip(inputs, probes.met, strict=True):
+        cpu_s += graph.found(each) * (prices.insert_s + prices.delete_s)
+        probing_rows = met - graph.live(everything) + graph.live(each)
+        cpu_s += graph.arrivals(each) * (met * prices.join_s + probing_rows * prices.probe_s)
+        if each.bit_count() == 1:
+            cpu_s += graph.found(each) * prices.exchange_s
+        memory += model.kept_bytes(each)
+    share = model.share(key.key) if model.is_distributed else 1.0
+    return NodeCost(everything, probes.orders, cpu_s * share, memory * share, key)
+
+
+def _mixed_cost(model: CostModel, inputs: Inputs, probes: Probing, everything: Streams, key: NodeKey) -> NodeCost:
+    """A node that is walked hop by hop: rows are sent from key to key, and stores are indexed under each."""
+    graph, prices = model.graph, model.prices
+    walks = [walk(graph, inputs, i, order) for i, order in enumerate(probes.orders)]
+    cpu_s = prices.stage_s * stage_count(walks)
+    memory = 0.0
+    for i, hops in enumerate(walks):
+        rate = graph.arrivals(inputs[i])
+        for hop in hops:
+            before, after = rate * graph.live(hop.bound), rate * graph.live(hop.bound | inputs[hop.target])
+            work = before * prices.probe_s + after * prices.join_s
+            if hop.is_sent and hop.bound != inputs[i]:
+                work += before * prices.exchange_s
+            cpu_s += work * model.share(hop.key)
+        probed = {hop.key for other in walks for hop in other if hop.target == i}
+        stored = graph.found(inputs[i]) * (prices.insert_s + prices.delete_s)
+        sent = graph.found(inputs[i]) * prices.exchange_s
+        cpu_s += sum(sent * model.share(each) for each in probed | {hops[0].key})
+        kept = sum(model.share(each) for each in probed) if model.keeping == "engine" else 1 / model.slots
+        cpu_s += stored * kept
+        memory += model.kept_bytes(inputs[i]) * kept
+    return NodeCost(everything, probes.orders, cpu_s, memory, key)

@@ -1,0 +1,62 @@
+"""The best probe orders of a node, found by looking at every set of its inputs.
+
+A row of input X meets live(X u Y1), live(X u Y1 u Y2), ... combinations for each second's worth of its stream on its
+way Y1, Y2, ...; what is still to come depends on the set of inputs that are bound and not on their order. So
+
+    rest(T) = min over inputs Y not in T of live(T u Y) + rest(T u Y)
+
+serves all inputs at once, in k 2^k steps for a node of k inputs: right for any predicates, and fast enough for small
+nodes. It is what the polynomial ordering is measured by, and what small nodes and the exhaustive search use.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from watersmeet.optimizer.join_graph import JoinGraph, Streams
+from watersmeet.optimizer.shapes import Inputs
+
+Order: TypeAlias = tuple[int, ...]
+"""The other inputs of a node, by number, as one of them probes them."""
+
+
+def exact_orders(graph: JoinGraph, inputs: Inputs, *, cartesian: bool = True) -> tuple[Order, ...]:
+    """For every input the order in which it meets fewest combinations.
+
+    Without `cartesian`, the next input is one that a predicate links to those before, as long as there is any.
+    """
+    count = len(inputs)
+    if count == 2:
+        return ((1,), (0,))
+    everyone = (1 << count) - 1
+    bound = [0] * (everyone + 1)
+    for members in range(1, everyone + 1):
+        low = members & -members
+        bound[members] = bound[members ^ low] | inputs[low.bit_length() - 1]
+    rest = [0.0] * (everyone + 1)
+    step = [0] * (everyone + 1)
+    live = graph.live
+    for members in range(everyone - 1, 0, -1):
+        following = range(count) if cartesian else _linked(graph, inputs, members, bound[members])
+        best, chosen = float("inf"), -1
+        for j in following:
+            more = members | 1 << j
+            if more != members:
+                cost = live(bound[more]) + rest[more]
+                if cost < best or chosen < 0:
+                    best, chosen = cost, j
+        rest[members], step[members] = best, chosen
+    return tuple(_follow(step, i, everyone) for i in range(count))
+
+
+def _follow(step: list[int], origin: int, everyone: int) -> Order:
+    members, order = 1 << origin, []
+    while members != everyone:
+        order.append(step[members])
+        members |= 1 << step[members]
+    return tuple(order)
+
+
+def _linked(graph: JoinGraph, inputs: Inputs, members: int, bound: Streams) -> list[int]:
+    others = [j for j in range(len(inputs)) if not members >> j & 1]
+    return [j for j in others if graph.linked(bound, inputs[j])] or others

@@ -1,0 +1,159 @@
+"""The join graph: arrival rates, windows and selectivities, and how many rows follow from them.
+
+All figures are taken to be independent and steady. Let sel(S) be the product of the selectivities that a set S of
+streams binds. Then, for the windows of this engine, where max(t) - t_i < W_i:
+
+    live(S)     = sel(S) x product of r_i W_i            combinations that are within their windows at any moment
+    found(S, O) = live(S) x sum over i in O of 1 / W_i   combinations a second whose latest row came in by O
+
+Two kinds of predicates:
+
+| predicate                         | selectivity of a set that holds m of its streams | why                         |
+|-----------------------------------|--------------------------------------------------|-----------------------------|
+| key class, over k >= 2 streams    | s^(m - 1)                                        | equalities are transitive:  |
+|                                   |                                                  | each further one costs s    |
+| any other, over k >= 1 streams    | s if m = k, otherwise 1                          | it needs all its columns    |
+
+So a class over k streams is a clique whose edges are not independent. The graphs of the papers, whose edges are, have
+classes of two streams only. A stream by itself is not filtered: what is over one stream counts from the first join on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from watersmeet.errors import OptionError
+
+Streams: TypeAlias = int
+"""A set of streams: bit i stands for the stream with ordinal i. Sets of streams are what a search handles by the
+thousand, and union, intersection and a key of a dictionary cost one instruction this way."""
+
+
+def bits(streams: Streams) -> Iterator[int]:
+    """The ordinals in a set, ascending."""
+    while streams:
+        low = streams & -streams
+        yield low.bit_length() - 1
+        streams ^= low
+
+
+def as_streams(ordinals: Iterable[int]) -> Streams:
+    """A set of streams from their ordinals."""
+    found = 0
+    for ordinal in ordinals:
+        found |= 1 << ordinal
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class StreamFigures:
+    """A stream as the optimiser sees it; its window is finite (without one: as long as the query runs)."""
+
+    name: str
+    rate: float
+    """Rows a second, after filters."""
+    window_s: float
+    row_bytes: float = 1.0
+    """Of a stored row; the papers count tuples, and so does 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Predicate:
+    """The streams a predicate is over, and the share of combinations that it lets pass."""
+
+    streams: Streams
+    selectivity: float
+
+
+@dataclass(frozen=True, slots=True)
+class JoinGraph:
+    """Streams and predicates. It remembers what it has computed, which no caller can see."""
+
+    streams: tuple[StreamFigures, ...]
+    classes: tuple[Predicate, ...] = ()
+    others: tuple[Predicate, ...] = ()
+    delay_s: float = 0.0
+    """The largest delay of a stream: for so long stored rows are kept beyond their windows."""
+    running_s: float = math.inf
+    """For how long the query runs: no row is kept longer."""
+    _live: dict[Streams, float] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for stream in self.streams:
+            if not (stream.rate >= 0 and 0 < stream.window_s < math.inf and stream.row_bytes >= 0):
+                raise OptionError(
+                    f"cannot plan with {stream.rate} rows a second and a window of {stream.window_s} s "
+                    f"for stream '{stream.name}'",
+                    hint="rates must be 0 or more, windows more than 0 and finite",
+                )
+        for predicate in (*self.classes, *self.others):
+            if not 0 <= predicate.selectivity <= 1:
+                raise OptionError(f"a selectivity is a share from 0 to 1, not {predicate.selectivity}")
+
+    @property
+    def everyone(self) -> Streams:
+        return (1 << len(self.streams)) - 1
+
+    def selectivity(self, streams: Streams) -> float:
+        share = 1.0
+        if streams.bit_count() < 2:
+            return share
+        for each in self.classes:
+            members = (each.streams & streams).bit_count()
+            if members > 1:
+                share *= each.selectivity ** (members - 1)
+        for other in self.others:
+            if other.streams & streams == other.streams:
+                share *= other.selectivity
+        return share
+
+    def live(self, streams: Streams) -> float:
+        """Combinations of the streams that are within their windows at any moment."""
+        known = self._live.get(streams)
+        if known is None:
+            volume = math.prod(self.streams[i].rate * self.streams[i].window_s for i in bits(streams))
+            known = self._live[streams] = self.selectivity(streams) * volume
+        return known
+
+    def arrivals(self, origin: Streams) -> float:
+        """The sum of 1 / W: for every live combination, so many a second are found whose latest row is of `origin`."""
+        return sum(1 / self.streams[i].window_s for i in bits(origin))
+
+    def found(self, streams: Streams, origin: Streams | None = None) -> float:
+        """Combinations a second; with an origin, those whose latest row came in by one of its streams."""
+        if streams.bit_count() == 1:
+            return self.streams[streams.bit_length() - 1].rate
+        return self.live(streams) * self.arrivals(streams if origin is None else origin)
+
+    def kept_seconds(self, streams: Streams) -> float:
+        """How long this engine keeps a row of a store."""
+        return min(max(self.streams[i].window_s for i in bits(streams)) + self.delay_s, self.running_s)
+
+    def row_bytes(self, streams: Streams) -> float:
+        """The width of a row: that of its parts together."""
+        return sum(self.streams[i].row_bytes for i in bits(streams))
+
+    def shared_classes(self, one: Streams, other: Streams) -> int:
+        """The key classes that two sets both have a column of, as bits."""
+        return as_streams(i for i, each in enumerate(self.classes) if each.streams & one and each.streams & other)
+
+    def linked(self, one: Streams, other: Streams) -> bool:
+        """Whether some predicate applies when these two sets are joined; if not, they make a Cartesian product."""
+        if any(each.streams & one and each.streams & other for each in self.classes):
+            return True
+        both = one | other
+        return any(p.streams & both == p.streams and p.streams & one and p.streams & other for p in self.others)
+
+
+def pairwise_graph(
+    rates: Mapping[str, float], edges: Mapping[str, float], window_s: float | Sequence[float] = 1.0
+) -> JoinGraph:
+    """A graph as the papers draw it: `{"A": 10, "B": 20}`, and a selectivity for every edge `"AB"`."""
+    names = list(rates)
+    windows = [window_s] * len(names) if isinstance(window_s, int | float) else list(window_s)
+    streams = tuple(StreamFigures(name, rates[name], float(w)) for name, w in zip(names, windows, strict=True))
+    classes = tuple(Predicate(as_streams(names.index(name) for name in edge), share) for edge, share in edges.items())
+    return JoinGraph(streams, classes)

@@ -1,0 +1,121 @@
+"""The join graph between the inputs of a node, as a tree: what ordering by rank needs (O2; Zhu 2006, 5.1.2, 5.1.3).
+
+Inputs may be streams or intermediate results. What links them are key classes and predicates that no input has inside;
+several over the same inputs make one. If these are a tree already, that is the answer. Otherwise a tree is chosen
+from the pairs of inputs, the lightest first, the weight of a pair being the combinations live(X u Y) that it makes:
+
+    the paper's weight    rate_X rate_Y s_XY           (one window for all)
+    here                  live_X live_Y s_XY           (so windows count, and X and Y may be results)
+
+With Cartesian edges, pairs that nothing links may be chosen too, with selectivity 1; without, only where the graph
+falls apart. Pairs chosen from one key class become one link again, since the class leaves their order open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from watersmeet.optimizer.join_graph import JoinGraph, Streams
+from watersmeet.optimizer.rank_ordering import Link
+from watersmeet.optimizer.shapes import Inputs
+
+
+@dataclass(frozen=True, slots=True)
+class InputGraph:
+    """The inputs of a node with their live rows; classes and pairs between them; predicates over three or more, which
+    apply when the last one is bound and for which no tree can account."""
+
+    live: tuple[float, ...]
+    links: tuple[Link, ...]
+    others: tuple[Link, ...]
+
+
+def input_graph(graph: JoinGraph, inputs: Inputs) -> InputGraph:
+    between: dict[tuple[int, ...], float] = {}
+    others: list[Link] = []
+    for each in graph.classes:
+        touched = _touched(each.streams, inputs)
+        if len(touched) > 1:
+            between[touched] = between.get(touched, 1.0) * each.selectivity
+    for other in graph.others:
+        touched = _touched(other.streams, inputs)
+        if len(touched) == 2:
+            between[touched] = between.get(touched, 1.0) * other.selectivity
+        elif len(touched) > 2:
+            others.append(Link(touched, other.selectivity))
+    links = tuple(Link(touched, share) for touched, share in between.items())
+    return InputGraph(tuple(graph.live(streams) for streams in inputs), links, tuple(others))
+
+
+def is_tree(node: InputGraph) -> bool:
+    """Whether the links connect all inputs, and none twice."""
+    groups = _Groups(len(node.live))
+    return all(groups.unite(link.inputs) for link in node.links) and groups.count == 1
+
+
+def spanning_links(node: InputGraph, *, cartesian: bool) -> tuple[Link, ...]:
+    """A tree of the lightest pairs, with or without Cartesian edges."""
+    count = len(node.live)
+    pairs: dict[tuple[int, int], list[int]] = {}
+    for number, link in enumerate(node.links):
+        for at, i in enumerate(link.inputs):
+            for j in link.inputs[at + 1 :]:
+                pairs.setdefault((i, j), []).append(number)
+    weighed: list[tuple[bool, float, int, int]] = []
+    for i in range(count):
+        for j in range(i + 1, count):
+            weight = node.live[i] * node.live[j]
+            for number in pairs.get((i, j), ()):
+                weight *= node.links[number].selectivity
+            weighed.append(((i, j) not in pairs and not cartesian, weight, i, j))
+    groups = _Groups(count)
+    chosen = [(i, j) for _, _, i, j in sorted(weighed) if groups.unite((i, j))]
+    return _relinked(node, [(pair, pairs.get(pair, [])) for pair in chosen])
+
+
+def _relinked(node: InputGraph, chosen: Sequence[tuple[tuple[int, int], list[int]]]) -> tuple[Link, ...]:
+    found: list[Link] = []
+    by_class: dict[int, list[tuple[int, int]]] = {}
+    for pair, numbers in chosen:
+        if len(numbers) == 1 and len(node.links[numbers[0]].inputs) > 2:
+            by_class.setdefault(numbers[0], []).append(pair)
+        else:
+            share = 1.0
+            for number in numbers:
+                share *= node.links[number].selectivity
+            found.append(Link(pair, share))
+    for number, pairs in by_class.items():
+        groups = _Groups(len(node.live))
+        for pair in pairs:
+            groups.unite(pair)
+        found += [Link(members, node.links[number].selectivity) for members in groups.members() if len(members) > 1]
+    return tuple(found)
+
+
+def _touched(streams: Streams, inputs: Inputs) -> tuple[int, ...]:
+    return tuple(j for j, each in enumerate(inputs) if streams & each)
+
+
+class _Groups:
+    """Which inputs are connected so far."""
+
+    def __init__(self, count: int) -> None:
+        self._group = list(range(count))
+        self.count = count
+
+    def unite(self, inputs: Sequence[int]) -> bool:
+        """Connect some inputs; false if two of them were connected already."""
+        touched = {self._group[i] for i in inputs}
+        if len(touched) == 1:
+            return False
+        first = min(touched)
+        self._group = [first if group in touched else group for group in self._group]
+        self.count -= len(touched) - 1
+        return len(touched) == len(inputs)
+
+    def members(self) -> list[tuple[int, ...]]:
+        groups: dict[int, list[int]] = {}
+        for i, group in enumerate(self._group):
+            groups.setdefault(group, []).append(i)
+        return [tuple(each) for each in groups.values()]

@@ -1,0 +1,90 @@
+"""Probe orders by rank: optimal for acyclic join graphs (O2; Zhu 2006, 5.1.1; Ibaraki and Kameda 1984).
+
+The graph is a tree of *links*. Seen from the input whose rows probe, every other input has one parent in it, which must
+be bound first, and multiplies what has been found by a factor T: its own live rows times the selectivity of its link.
+A sequence of inputs has the product T of their factors and the sum C of the products of its beginnings, and
+
+    rank = (T - 1) / C
+
+says how soon it should come: of two sequences that may stand in either order, the one with the lesser rank goes first.
+Where a parent has a greater rank than what follows it, the two are one sequence; after that, branches are merged by
+rank. A greedy order would take the least factor first, and not see what lies behind a large one.
+
+A link may hold more than two inputs: those that a key class has columns of. Seen from any input, the first of them that
+is bound is the parent of all others, and each of these costs the selectivity once; so a class needs no edges to choose
+among, and if it is the only link, the order is by live rows ascending.
+
+Seen from the two ends of a link, the branches behind it are the same for all inputs on that side: each branch is put in
+order once, and all inputs together take O(k^2) steps after sorting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from watersmeet.optimizer.exact_ordering import Order
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Inputs of a node that a predicate connects; each but the first to be bound costs `selectivity`."""
+
+    inputs: tuple[int, ...]
+    selectivity: float
+
+
+_Sequence: TypeAlias = tuple[float, float, float, Order]
+"""Rank, product T, sum C, and the inputs."""
+
+
+def rank_orders(live: Sequence[float], links: Sequence[Link]) -> tuple[Order, ...]:
+    """The best order for every input among those that follow the links; these must make a tree over all inputs."""
+    of_input: list[list[int]] = [[] for _ in live]
+    for number, link in enumerate(links):
+        for i in link.inputs:
+            of_input[i].append(number)
+    known: dict[tuple[int, int], list[_Sequence]] = {}
+
+    def behind(i: int, came_by: int) -> list[_Sequence]:
+        """Everything that becomes reachable with an input, in order of rank."""
+        found: list[_Sequence] = []
+        for number in of_input[i]:
+            if number != came_by:
+                for j in links[number].inputs:
+                    if j != i:
+                        found += branch(j, number)
+        found.sort(key=_rank)
+        return found
+
+    def branch(i: int, came_by: int) -> list[_Sequence]:
+        """An input and everything behind it, in sequences of ascending rank."""
+        if (i, came_by) not in known:
+            known[i, came_by] = _headed(live[i] * links[came_by].selectivity, i, behind(i, came_by))
+        return known[i, came_by]
+
+    return tuple(tuple(j for each in behind(i, -1) for j in each[3]) for i in range(len(live)))
+
+
+def _headed(factor: float, i: int, following: list[_Sequence]) -> list[_Sequence]:
+    """Sequences of ascending rank, with an input that must come first put before them."""
+    product, total, taken = factor, factor, 0
+    members: Order = (i,)
+    rank = _ranked(product, total)
+    while taken < len(following) and following[taken][0] < rank:
+        _, more_product, more_total, more = following[taken]
+        total += product * more_total
+        product *= more_product
+        members += more
+        rank = _ranked(product, total)
+        taken += 1
+    return [(rank, product, total, members), *following[taken:]]
+
+
+def _ranked(product: float, total: float) -> float:
+    return (product - 1) / total if total > 0 else float("-inf")
+
+
+def _rank(sequence: _Sequence) -> float:
+    return sequence[0]

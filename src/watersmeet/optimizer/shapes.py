@@ -1,0 +1,64 @@
+"""A join tree as the set of its intermediate states.
+
+Every node but the topmost keeps its results in a store of its parent: an *intermediate state*, named by the streams it
+joins. Two states of a tree are disjoint or one holds the other, and so the states alone say which tree it is:
+
+    (A B C D)       {}
+    ((A B) C D)     {AB}
+    (((A B) C) D)   {AB, ABC}
+
+State selection adds a state, state removal takes one away, and what changes is the node above it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from watersmeet.optimizer.join_graph import Streams, as_streams, bits
+from watersmeet.plan.tree import Join, Leaf, Tree, nodes_of, streams_of
+
+States: TypeAlias = frozenset[Streams]
+Inputs: TypeAlias = tuple[Streams, ...]
+"""The inputs of a node, by their streams, in the order of their least ones."""
+NO_STATES: States = frozenset()
+
+
+def states_of(tree: Join) -> States:
+    """The intermediate states of a tree."""
+    everyone = as_streams(streams_of(tree))
+    return frozenset(as_streams(streams_of(node)) for node in nodes_of(tree)) - {everyone}
+
+
+def inputs_of(states: Iterable[Streams], node: Streams) -> Inputs:
+    """What the node that joins these streams takes in: the largest states inside it, and single streams."""
+    inside = [state for state in states if state & node == state and state != node]
+    inside.sort(key=int.bit_count, reverse=True)
+    left, found = node, []
+    for state in inside:
+        if state & left == state:
+            left ^= state
+            found.append(state)
+    found += [1 << i for i in bits(left)]
+    return tuple(sorted(found, key=lambda streams: streams & -streams))
+
+
+def nodes_in(states: States, everyone: Streams) -> dict[Streams, Inputs]:
+    """All nodes of a tree by what they join, children first, with their inputs."""
+    return {node: inputs_of(states, node) for node in sorted((*states, everyone), key=int.bit_count)}
+
+
+def parent_of(states: States, state: Streams, everyone: Streams) -> Streams:
+    """The node that keeps a state."""
+    above = [other for other in states if other & state == state and other != state]
+    return min(above, key=int.bit_count, default=everyone)
+
+
+def tree_of(states: States, everyone: Streams) -> Join:
+    """The tree that has these states; inputs are in the order of their least streams."""
+    built: dict[Streams, Tree] = {1 << i: Leaf(i) for i in bits(everyone)}
+    for node, inputs in nodes_in(states, everyone).items():
+        built[node] = Join(tuple(built[each] for each in inputs))
+    tree = built[everyone]
+    assert isinstance(tree, Join)
+    return tree

@@ -1,0 +1,138 @@
+"""Costs of trees: the formulas of chapter 4, and what this engine adds to them."""
+
+from dataclasses import replace
+
+import pytest
+
+from watersmeet.optimizer.cost import DEFAULT_PRICES, CostModel, Prices
+from watersmeet.optimizer.join_graph import JoinGraph, Predicate, StreamFigures, pairwise_graph
+from watersmeet.optimizer.shapes import states_of
+from watersmeet.plan.tree import Join, nodes_of, parse_tree
+
+# Figure 4.1 is lost; the orders of its mjoin are A-B-C, B-A-C, C-B-A, and its bjtree is ((A B) C). So AB is smaller
+# than BC.
+RATES, WINDOW, AB, BC = {"A": 10.0, "B": 20.0, "C": 30.0}, 5.0, 0.1, 0.2
+FIGURE_4_1 = pairwise_graph(RATES, {"AB": AB, "BC": BC}, WINDOW)
+INSERT, DELETE, JOIN = 3.0, 2.0, 7.0
+PAPER = CostModel(FIGURE_4_1, Prices(INSERT, DELETE, JOIN), keeping="paper", cartesian=False)
+
+
+def tree(text: str, names: str = "ABC") -> Join:
+    return parse_tree(text, names)
+
+
+def test_formulas_4_2_and_4_3_of_the_mjoin():
+    a, b, c = RATES.values()
+    rows = a + b + c
+    cpu = rows * (INSERT + DELETE) + b * c * BC * WINDOW * JOIN
+    cpu += 3 * a * b * c * AB * BC * WINDOW**2 * JOIN + 2 * a * b * AB * WINDOW * JOIN
+    found = PAPER.plan(states_of(tree("(A B C)")))
+    assert found.cpu_s == pytest.approx(cpu)
+    assert found.memory_bytes == pytest.approx(rows * WINDOW)
+    assert PAPER.node((1, 2, 4)).orders == ((1, 2), (0, 2), (1, 0))
+
+
+def test_formulas_4_4_and_4_5_of_the_bjtree():
+    a, b, c = RATES.values()
+    rows = a + b + c
+    cpu = rows * (INSERT + DELETE) + 3 * a * b * c * AB * BC * WINDOW**2 * JOIN
+    cpu += 2 * a * b * AB * WINDOW * (JOIN + INSERT + DELETE)
+    # an intermediate tuple is as large as others in the paper, and as its parts together here
+    per_row = 2
+    found = PAPER.plan(states_of(tree("((A B) C)")))
+    assert found.cpu_s == pytest.approx(cpu)
+    assert found.memory_bytes == pytest.approx(rows * WINDOW + a * b * AB * WINDOW**2 * per_row)
+
+
+def test_given_orders_cost_what_they_visit():
+    """4.1 with a detour: C joins A first, which nothing links to it."""
+    node = tree("(A B C)")
+    orders = {node: ((1, 2), (0, 2), (0, 1))}
+    best = PAPER.plan(states_of(node))
+    found = PAPER.plan_with_orders(node, orders)
+    a, b, c = RATES.values()
+    assert found.cpu_s - best.cpu_s == pytest.approx((c * a - b * c * BC) * WINDOW * JOIN)
+    assert found.memory_bytes == best.memory_bytes
+
+
+@pytest.mark.parametrize("text", ["(A B C)", "((A B) C)", "(A (B C))"])
+def test_best_orders_given_cost_the_same(text):
+    model = CostModel(FIGURE_4_1, DEFAULT_PRICES, slots=3)
+    node = tree(text)
+    orders = {}
+    for each in nodes_of(node):
+        inputs = tuple(sum(1 << i for i in leaves(child)) for child in each.inputs)
+        orders[each] = model.node(inputs).orders
+    found, given = model.plan(states_of(node)), model.plan_with_orders(node, orders)
+    assert (found.cpu_s, found.memory_bytes) == pytest.approx((given.cpu_s, given.memory_bytes))
+
+
+def leaves(child) -> list[int]:
+    return [i for each in child.inputs for i in leaves(each)] if isinstance(child, Join) else [child.stream]
+
+
+def test_probes_are_rows_that_go_to_a_store():
+    """Every hop begins with a probe: rows that arrive, and what they have found so far, but not the results."""
+    model = CostModel(FIGURE_4_1, Prices(0, 0, 0, probe_s=1), keeping="paper", cartesian=False)
+    a, b, c = RATES.values()
+    found = model.plan(states_of(tree("(A B C)")))
+    assert found.cpu_s == pytest.approx(a + b + c + 2 * a * b * AB * WINDOW + b * c * BC * WINDOW)
+    found = model.plan(states_of(tree("((A B) C)")))
+    assert found.cpu_s == pytest.approx(a + b + c + 2 * a * b * AB * WINDOW)
+
+
+def test_this_engine_keeps_results_for_the_longest_window():
+    streams = (StreamFigures("A", 1, 10, 8), StreamFigures("B", 2, 30, 16), StreamFigures("C", 1, 10, 8))
+    graph = JoinGraph(streams, (Predicate(0b111, 0.5),), delay_s=5)
+    found = {keeping: CostModel(graph, keeping=keeping).kept_bytes(0b11) for keeping in ("engine", "paper")}
+    # 1 x 60 + 2 x 10 pairs a second, of which a half is equal
+    assert found["engine"] == pytest.approx(40 * (30 + 5) * 24)
+    assert found["paper"] == pytest.approx(10 * 60 * 0.5 * 24)
+
+
+ONE_KEY = JoinGraph(tuple(StreamFigures(n, 10, 10) for n in "ABCD"), (Predicate(0b1111, 0.01),))
+TWO_KEYS = JoinGraph(
+    tuple(StreamFigures(n, 10, 10) for n in "ABCD"), (Predicate(0b0111, 0.01), Predicate(0b1100, 0.02))
+)
+
+
+def distributed(graph: JoinGraph, text: str, **prices: float):
+    return CostModel(graph, Prices(0, 0, 0, **prices)).plan(states_of(tree(text, "ABCD"))).cpu_s
+
+
+@pytest.mark.parametrize("text", ["(A B C D)", "((A B) C D)", "(((A B) C) D)"])
+def test_nodes_with_one_key_are_one_stage(text):
+    assert distributed(ONE_KEY, text, stage_s=1) == 1
+    assert distributed(ONE_KEY, text, exchange_s=1) == 40
+
+
+@pytest.mark.parametrize("text", ["((A B C) D)", "(((A B) C) D)"])
+def test_results_are_sent_where_the_key_changes(text):
+    assert distributed(TWO_KEYS, text, stage_s=1) == 2
+    assert distributed(TWO_KEYS, text, exchange_s=1) == pytest.approx(40 + TWO_KEYS.found(0b111))
+
+
+def test_a_mixed_node_is_walked_from_key_to_key():
+    """Over A, C, D: x makes A and C equal, y C and D. A goes by x then y, C by x then y, D by y then x: three stages.
+
+    A and D are indexed once, C under both keys, and C's rows are sent to both.
+    """
+    graph = JoinGraph(tuple(StreamFigures(n, 10, 10) for n in "ACD"), (Predicate(0b011, 0.01), Predicate(0b110, 0.02)))
+    everything = states_of(tree("(A B C)"))
+    model = CostModel(graph, Prices(0, 0, 0, stage_s=1), cartesian=False)
+    assert model.node((1, 2, 4)).key.is_mixed
+    assert model.plan(everything).cpu_s == 3
+    sent = CostModel(graph, Prices(0, 0, 0, exchange_s=1), cartesian=False).plan(everything).cpu_s
+    on_the_way = graph.found(0b011, 0b011) + graph.found(0b110, 0b100)
+    assert sent == pytest.approx(10 + 2 * 10 + 10 + on_the_way)
+    assert model.plan(everything).memory_bytes == pytest.approx(4 * 10 * 10)
+    assert replace(model, keeping="paper").plan(everything).memory_bytes == pytest.approx(3 * 10 * 10)
+
+
+def test_work_under_a_key_is_shared_by_the_slots():
+    prices = Prices(1, 1, 1, 1)
+    one, four = (CostModel(ONE_KEY, prices, slots=slots).plan(frozenset()) for slots in (1, 4))
+    assert (four.cpu_s, four.memory_bytes) == pytest.approx((one.cpu_s / 4, one.memory_bytes / 4))
+    unkeyed = JoinGraph(ONE_KEY.streams, (), (Predicate(0b1111, 0.01),))
+    one, four = (CostModel(unkeyed, prices, slots=slots).plan(frozenset()) for slots in (1, 4))
+    assert (four.cpu_s, four.memory_bytes) == pytest.approx((one.cpu_s, one.memory_bytes))
