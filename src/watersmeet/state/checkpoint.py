@@ -114,11 +114,21 @@ class Checkpoint:
                 error_class="DIFFERENT_JOIN",
             )
 
-    def remember_join(self, marks: Mapping[str, str]) -> None:
-        """From now on the checkpoint is for this join: to be called when nothing is left that may refuse it."""
+    def remember_join(self, marks: Mapping[str, str], orders: Mapping[str, list[list[int]]]) -> None:
+        """From now on the checkpoint is for this join: to be called when nothing is left that may refuse it. The probe
+        orders of its nodes are kept too, though they may change."""
         path = self.folder / "query.json"
         if not path.exists():
-            create(path, json.dumps({"format": FORMAT_VERSION, "fingerprint": dict(marks)}, indent=1).encode())
+            kept = {"format": FORMAT_VERSION, "fingerprint": dict(marks), "probeOrders": dict(orders)}
+            create(path, json.dumps(kept, indent=1).encode())
+
+    def remembered_plan(self) -> tuple[str, dict[str, list[list[int]]]] | None:
+        """The plan of the join that the checkpoint is for, and its probe orders; None where it is for none yet."""
+        path = self.folder / "query.json"
+        if not path.exists():
+            return None
+        found = json.loads(path.read_bytes())
+        return found["fingerprint"]["plan"], found.get("probeOrders", {})
 
     def latest(self) -> Manifest | None:
         """The last committed manifest."""

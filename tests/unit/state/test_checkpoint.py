@@ -62,8 +62,8 @@ def test_the_checkpoint_of_a_plain_spark_query_is_refused(tmp_path):
 def test_a_different_join_is_refused_and_every_difference_named(tmp_path):
     checkpoint = Checkpoint(tmp_path)
     checkpoint.require_same_join({"streams": "of a query that was refused"})
-    checkpoint.remember_join({"streams": "a, b", "window of a": "1 minute", "old": "1"})
-    checkpoint.remember_join({"streams": "stay as they are"})
+    checkpoint.remember_join({"streams": "a, b", "window of a": "1 minute", "old": "1"}, {})
+    checkpoint.remember_join({"streams": "stay as they are"}, {})
     checkpoint.require_same_join({"streams": "a, b", "window of a": "1 minute", "old": "1"})
     with pytest.raises(CheckpointError) as refused:
         checkpoint.require_same_join({"streams": "a, b", "window of a": "2 minutes", "new": "2"})
@@ -79,7 +79,7 @@ def test_a_different_join_is_refused_and_every_difference_named(tmp_path):
 
 def test_a_format_of_the_future_is_refused(tmp_path):
     checkpoint = Checkpoint(tmp_path)
-    checkpoint.remember_join({"streams": "a"})
+    checkpoint.remember_join({"streams": "a"}, {})
     path = checkpoint.folder / "query.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "format": FORMAT_VERSION + 1}))
     with pytest.raises(CheckpointError, match=f"format {FORMAT_VERSION + 1}"):
@@ -136,7 +136,7 @@ def test_discarding_removes_only_what_the_older_manifest_alone_needs(tmp_path):
 def test_a_sweep_removes_orphans_and_nothing_else(tmp_path):
     checkpoint = Checkpoint(tmp_path)
     checkpoint.acquire("x")
-    checkpoint.remember_join({"streams": "a"})
+    checkpoint.remember_join({"streams": "a"}, {})
     older, newer = manifest(4, "a", "b"), manifest(5, "b", "c")
     for epoch in (3, 4, 5):
         checkpoint.acknowledge(epoch)

@@ -32,6 +32,8 @@ from watersmeet.errors import CheckpointError, WatersmeetError, error_from_worke
 from watersmeet.failpoints import failpoint
 from watersmeet.observe.progress import EpochProgress
 from watersmeet.observe.statistics import arrivals, costs, selectivities, stores
+from watersmeet.plan.fingerprint import fingerprint
+from watersmeet.plan.probe_orders import orders_as_texts
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.query.logical import JoinQuery
 from watersmeet.runtime.epoch import Intake, commit, commit_cleaning, commit_closing, counts_of, must_close, resumed
@@ -207,7 +209,7 @@ class EpochDriver:
         """From now on the checkpoint is for this plan. (After a crash before this, another one may be chosen.)"""
         self.plan, self._choose = plan, None
         self.coordinator = self.coordinator.for_plan(plan)
-        self.checkpoint.remember_join(fingerprint(self.query, plan), orders_to_json(plan))
+        self.checkpoint.remember_join(fingerprint(self.query, plan), orders_as_texts(plan.orders, plan.names))
 
     def _close_windows(self, last: Manifest) -> int:
         """An epoch without rows: the windows that the watermark has passed are shown; how many rows that makes."""

@@ -12,15 +12,21 @@ from watersmeet.adaptation.ledger import DEFAULT_UPKEEP, upkeep_named
 from watersmeet.adaptation.spill_policies import DEFAULT_POLICY, Policy, policy_named
 from watersmeet.adaptation.spilling import DEFAULT_FRACTION
 from watersmeet.errors import OptionError, unknown_name
+from watersmeet.optimizer.asked import AUTO
 from watersmeet.plan.partitioning import DEFAULT_PARTITIONS, PARTITIONS_MAX
 from watersmeet.runtime.spark.memory import DEFAULT_LOCATION
 from watersmeet.units import parse_bytes, parse_duration_us
 
 OptionValue = str | Policy
+DEFAULT_CPU_BUDGET = 1.0
+DEFAULT_EXPLORATION_US = 100_000
 PREFIX = "spark.watersmeet."
 KNOWN = {
     "slots": "workers of the join; default: the cores Spark offers",
-    "plan": "the join tree, such as (a b c) or ((a b) c); mjoin; default auto: a node per key class",
+    "plan": "the join tree, such as (a b c) or ((a b) c); mjoin, bjtree; or who looks for it: auto, mjoin-init, "
+    "bjtree-init, exhaustive; default auto",
+    "cpuBudget": "CPU seconds a second per slot that a plan may cost, such as 0.8; default: 1",
+    "explorationTime": "how long a better plan is looked for when one is within the budgets; default 100 ms",
     "partitions": f"partition groups, fixed for the life of a checkpoint; default {DEFAULT_PARTITIONS}",
     "memoryBudget": "bytes of state in memory per slot, such as 512m; default: half of what is free / slots",
     "spill": "which state leaves memory when the budget is exceeded: bottom-up, local-output, global-output, "
@@ -42,6 +48,8 @@ class JoinOptions:
 
     slots: int
     plan: str
+    cpu_budget: float
+    exploration_s: float
     partitions: int
     memory_budget_bytes: int | None
     memory_location: str
@@ -76,7 +84,9 @@ def resolve(spark: SparkSession, given: Mapping[str, OptionValue]) -> JoinOption
     budget, idle = text["memoryBudget"], text["idleTimeout"]
     return JoinOptions(
         slots=min(count, partitions),
-        plan=text["plan"] or "auto",
+        plan=(text["plan"] or AUTO).strip(),
+        cpu_budget=_cpu_budget(text["cpuBudget"]),
+        exploration_s=_exploration_s(text["explorationTime"]),
         partitions=partitions,
         memory_budget_bytes=None if budget is None else parse_bytes(budget),
         memory_location=text["memoryLocation"] or DEFAULT_LOCATION,
@@ -87,6 +97,23 @@ def resolve(spark: SparkSession, given: Mapping[str, OptionValue]) -> JoinOption
         spill_fraction=_fraction(text["spillFraction"]),
         spill_upkeep=_upkeep(text["spillUpkeep"]),
     )
+
+
+def _cpu_budget(text: str | None) -> float:
+    try:
+        budget = DEFAULT_CPU_BUDGET if text is None else float(text)
+    except ValueError:
+        budget = 0.0
+    if not 0 < budget < float("inf"):
+        raise OptionError(
+            f"option cpuBudget must be a number more than 0, not '{text}'",
+            hint="CPU seconds a second that a slot may use, such as 0.8",
+        )
+    return budget
+
+
+def _exploration_s(text: str | None) -> float:
+    return (DEFAULT_EXPLORATION_US if text is None else parse_duration_us(text, allow_zero=True)) / 1e6
 
 
 def _policy(given: OptionValue | None, confidence: str | None) -> Policy | None:

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import DataType, StringType
 
-from watersmeet.errors import QueryError
+from watersmeet.errors import OptionError, QueryError, unknown_name
 from watersmeet.observe.explain import explain_text
 from watersmeet.plan.aggregate import OutputMode
 from watersmeet.plan.default_tree import default_tree
@@ -75,6 +75,8 @@ class StreamJoin:
         self._plain: set[str] = set()
         self._options: dict[str, OptionValue] = {}
         self._functions: dict[str, RegisteredFunction] = {}
+        self._rates: dict[str, float] = {}
+        self._selectivities: list[tuple[str, float]] = []
 
     def stream(
         self,
@@ -182,6 +184,27 @@ class StreamJoin:
         for name, df in streams.items():
             self.stream(name, df)
             self._plain.add(name)
+        return self
+
+    def hint(
+        self, about: str, *, rowsPerSecond: float | None = None, selectivity: float | None = None
+    ) -> StreamJoin:
+        """Say what you know of the data, so that option plan = auto need not wait for the first rows to choose a tree:
+        of a stream by name, how many rows a second arrive (of event time, where there are windows); of a predicate as
+        the query has it, or as `key 0` and so on in explain, which share of the pairs of rows it lets pass."""
+        if (rowsPerSecond is None) == (selectivity is None):
+            raise OptionError(
+                f"hint '{about}' says nothing" if rowsPerSecond is None else f"hint '{about}' says two things",
+                hint="hint('orders', rowsPerSecond=500), or hint('orders.id = payments.id', selectivity=0.001)",
+            )
+        if rowsPerSecond is not None:
+            if not 0 <= rowsPerSecond < float("inf"):
+                raise OptionError(f"hint '{about}': rowsPerSecond must be a number from 0, not {rowsPerSecond}")
+            self._rates[about] = float(rowsPerSecond)
+        elif selectivity is not None:
+            if not 0 <= selectivity <= 1:
+                raise OptionError(f"hint '{about}': selectivity must be a share from 0 to 1, not {selectivity}")
+            self._selectivities.append((about, float(selectivity)))
         return self
 
     def option(self, name: str, value: Any) -> StreamJoin:

@@ -1,0 +1,2 @@
+"""What option `plan` asks for: certain trees, one of a kind, or a search."""
+AUTO = "auto"
