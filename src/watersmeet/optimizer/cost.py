@@ -31,14 +31,14 @@ A node without a key runs on one slot; all other work is spread over the slots, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from watersmeet.optimizer.exact_ordering import Order
 from watersmeet.optimizer.join_graph import JoinGraph, Streams, as_streams
 from watersmeet.optimizer.mjoin_ordering import EXACT_INPUTS_MAX, Probing, order_probes, probing
-from watersmeet.optimizer.shapes import Inputs, States, nodes_in
+from watersmeet.optimizer.shapes import Inputs, Nodes, States, nodes_in
 from watersmeet.optimizer.stage_keys import Key, NodeKey, node_key, stage_count, walk
 from watersmeet.plan.tree import Join, nodes_of, streams_of
 
@@ -113,8 +113,17 @@ class CostModel:
 
     def plan(self, states: States) -> Plan:
         """The cost of a tree."""
-        nodes = {streams: self.node(inputs) for streams, inputs in nodes_in(states, self.graph.everyone).items()}
-        return _added_up(self, states, nodes.values(), _parents(nodes) if self.is_distributed else {})
+        return self.plan_of(nodes_in(states, self.graph.everyone))
+
+    def plan_of(self, nodes: Nodes) -> Plan:
+        """The cost of a tree, by its nodes."""
+        costs = {streams: self.node(inputs) for streams, inputs in nodes.items()}
+        return _added_up(self, costs, _parents(costs) if self.is_distributed else {})
+
+    def allows(self, streams: Streams) -> bool:
+        """Whether a node may join these streams: any, or those that predicates connect."""
+        graph = self.graph
+        return self.cartesian or graph.connected(streams) or not graph.connected(graph.everyone)
 
     def plan_with_orders(self, tree: Join, orders: Mapping[Join, tuple[Order, ...]]) -> Plan:
         """The cost of a tree whose nodes have these probe orders, by number of input."""
@@ -125,8 +134,7 @@ class CostModel:
             nodes[cost.streams] = cost
             for each in inputs:
                 parents[each] = cost
-        states = frozenset(nodes) - {self.graph.everyone}
-        return _added_up(self, states, nodes.values(), parents)
+        return _added_up(self, nodes, parents)
 
     def joint_cpu_s(self, node: NodeCost, parent: NodeCost | None) -> float:
         """What a node costs by the parent it has: its stage and its results' exchange, unless they share a stage."""
@@ -150,14 +158,14 @@ class CostModel:
         return 1 / self.slots if key else 1.0
 
 
-def _added_up(model: CostModel, states: States, nodes: Iterable[NodeCost], parents: Mapping[Streams, NodeCost]) -> Plan:
+def _added_up(model: CostModel, nodes: Mapping[Streams, NodeCost], parents: Mapping[Streams, NodeCost]) -> Plan:
     cpu_s = memory = 0.0
-    for node in nodes:
+    for node in nodes.values():
         cpu_s += node.cpu_s
         memory += node.memory_bytes
         if model.is_distributed:
             cpu_s += model.joint_cpu_s(node, parents.get(node.streams))
-    return Plan(states, cpu_s, memory)
+    return Plan(frozenset(nodes) - {model.graph.everyone}, cpu_s, memory)
 
 
 def _parents(nodes: Mapping[Streams, NodeCost]) -> dict[Streams, NodeCost]:

@@ -80,6 +80,8 @@ class JoinGraph:
     running_s: float = math.inf
     """For how long the query runs: no row is kept longer."""
     _live: dict[Streams, float] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _arrivals: dict[Streams, float] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _connected: dict[Streams, bool] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         for stream in self.streams:
@@ -120,7 +122,10 @@ class JoinGraph:
 
     def arrivals(self, origin: Streams) -> float:
         """The sum of 1 / W: for every live combination, so many a second are found whose latest row is of `origin`."""
-        return sum(1 / self.streams[i].window_s for i in bits(origin))
+        known = self._arrivals.get(origin)
+        if known is None:
+            known = self._arrivals[origin] = sum(1 / self.streams[i].window_s for i in bits(origin))
+        return known
 
     def found(self, streams: Streams, origin: Streams | None = None) -> float:
         """Combinations a second; with an origin, those whose latest row came in by one of its streams."""
@@ -146,6 +151,21 @@ class JoinGraph:
             return True
         both = one | other
         return any(p.streams & both == p.streams and p.streams & one and p.streams & other for p in self.others)
+
+    def connected(self, streams: Streams) -> bool:
+        """Whether predicates connect these streams with each other."""
+        known = self._connected.get(streams)
+        if known is None:
+            links = [each.streams & streams for each in self.classes]
+            links += [other.streams for other in self.others if other.streams & streams == other.streams]
+            reached, before = streams & -streams, 0
+            while reached != before:
+                before = reached
+                for link in links:
+                    if link & reached:
+                        reached |= link
+            known = self._connected[streams] = reached == streams
+        return known
 
 
 def pairwise_graph(

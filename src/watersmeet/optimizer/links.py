@@ -15,8 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
-from watersmeet.optimizer.join_graph import JoinGraph, Streams
+from watersmeet.optimizer.join_graph import JoinGraph, Streams, bits
 from watersmeet.optimizer.rank_ordering import Link
 from watersmeet.optimizer.shapes import Inputs
 
@@ -32,14 +33,20 @@ class InputGraph:
 
 
 def input_graph(graph: JoinGraph, inputs: Inputs) -> InputGraph:
+    owners = [0] * len(graph.streams)
+    everything = 0
+    for number, streams in enumerate(inputs):
+        everything |= streams
+        for i in bits(streams):
+            owners[i] = number
     between: dict[tuple[int, ...], float] = {}
     others: list[Link] = []
     for each in graph.classes:
-        touched = _touched(each.streams, inputs)
+        touched = _touched(each.streams & everything, owners)
         if len(touched) > 1:
             between[touched] = between.get(touched, 1.0) * each.selectivity
     for other in graph.others:
-        touched = _touched(other.streams, inputs)
+        touched = _touched(other.streams, owners) if other.streams & everything == other.streams else ()
         if len(touched) == 2:
             between[touched] = between.get(touched, 1.0) * other.selectivity
         elif len(touched) > 2:
@@ -54,23 +61,34 @@ def is_tree(node: InputGraph) -> bool:
     return all(groups.unite(link.inputs) for link in node.links) and groups.count == 1
 
 
+def is_complete(node: InputGraph) -> bool:
+    """Whether every pair of inputs is linked, so that there is no Cartesian product to make."""
+    pairs = {pair for link in node.links for pair in combinations(link.inputs, 2)}
+    return len(pairs) == len(node.live) * (len(node.live) - 1) // 2
+
+
 def spanning_links(node: InputGraph, *, cartesian: bool) -> tuple[Link, ...]:
     """A tree of the lightest pairs, with or without Cartesian edges."""
-    count = len(node.live)
+    live, links = node.live, node.links
     pairs: dict[tuple[int, int], list[int]] = {}
-    for number, link in enumerate(node.links):
-        for at, i in enumerate(link.inputs):
-            for j in link.inputs[at + 1 :]:
-                pairs.setdefault((i, j), []).append(number)
-    weighed: list[tuple[bool, float, int, int]] = []
-    for i in range(count):
-        for j in range(i + 1, count):
-            weight = node.live[i] * node.live[j]
-            for number in pairs.get((i, j), ()):
-                weight *= node.links[number].selectivity
-            weighed.append(((i, j) not in pairs and not cartesian, weight, i, j))
-    groups = _Groups(count)
-    chosen = [(i, j) for _, _, i, j in sorted(weighed) if groups.unite((i, j))]
+    for number, link in enumerate(links):
+        for pair in combinations(link.inputs, 2):
+            pairs.setdefault(pair, []).append(number)
+    nearest: dict[int, tuple[bool, float, tuple[int, int]]] = {}
+    chosen, last, left = [], 0, set(range(1, len(live)))
+    while left:  # Prim 1957
+        for i in left:
+            pair = (last, i) if last < i else (i, last)
+            weight = live[last] * live[i]
+            between = pairs.get(pair, ())
+            for number in between:
+                weight *= links[number].selectivity
+            edge = (not (between or cartesian), weight, pair)
+            if i not in nearest or edge < nearest[i]:
+                nearest[i] = edge
+        last = min(left, key=nearest.__getitem__)
+        left.remove(last)
+        chosen.append(nearest[last][2])
     return _relinked(node, [(pair, pairs.get(pair, [])) for pair in chosen])
 
 
@@ -93,8 +111,9 @@ def _relinked(node: InputGraph, chosen: Sequence[tuple[tuple[int, int], list[int
     return tuple(found)
 
 
-def _touched(streams: Streams, inputs: Inputs) -> tuple[int, ...]:
-    return tuple(j for j, each in enumerate(inputs) if streams & each)
+def _touched(streams: Streams, owners: Sequence[int]) -> tuple[int, ...]:
+    """The inputs that hold some of the streams."""
+    return tuple(sorted({owners[i] for i in bits(streams)}))
 
 
 class _Groups:
@@ -107,10 +126,9 @@ class _Groups:
     def unite(self, inputs: Sequence[int]) -> bool:
         """Connect some inputs; false if two of them were connected already."""
         touched = {self._group[i] for i in inputs}
-        if len(touched) == 1:
-            return False
-        first = min(touched)
-        self._group = [first if group in touched else group for group in self._group]
+        if len(touched) > 1:
+            first = min(touched)
+            self._group = [first if group in touched else group for group in self._group]
         self.count -= len(touched) - 1
         return len(touched) == len(inputs)
 

@@ -26,7 +26,7 @@ import numpy as np
 from watersmeet.optimizer.combinations_met import Meetings
 from watersmeet.optimizer.exact_ordering import Order, exact_orders
 from watersmeet.optimizer.join_graph import JoinGraph
-from watersmeet.optimizer.links import input_graph, is_tree, spanning_links
+from watersmeet.optimizer.links import input_graph, is_complete, is_tree, spanning_links
 from watersmeet.optimizer.rank_ordering import rank_orders
 from watersmeet.optimizer.shapes import Inputs
 
@@ -51,10 +51,10 @@ def order_probes(
     meetings = Meetings(node)
     linked = is_tree(node) and not node.others
     candidates = [rank_orders(node.live, node.links if linked else spanning_links(node, cartesian=False))]
-    if cartesian:
+    if cartesian and not is_complete(node):
         candidates.append(rank_orders(node.live, spanning_links(node, cartesian=True)))
     if cartesian or not linked:
-        candidates.append(tuple(meetings.greedy_orders(cartesian=cartesian)))
+        candidates.append(meetings.greedy_orders(cartesian=cartesian))
     met = np.array([meetings.met(orders) for orders in candidates])
     best = np.argmin(met, axis=0)
     return Probing(

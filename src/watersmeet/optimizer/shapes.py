@@ -12,7 +12,7 @@ State selection adds a state, state removal takes one away, and what changes is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 from watersmeet.optimizer.join_graph import Streams, as_streams, bits
@@ -21,7 +21,8 @@ from watersmeet.plan.tree import Join, Leaf, Tree, nodes_of, streams_of
 States: TypeAlias = frozenset[Streams]
 Inputs: TypeAlias = tuple[Streams, ...]
 """The inputs of a node, by their streams, in the order of their least ones."""
-NO_STATES: States = frozenset()
+Nodes: TypeAlias = Mapping[Streams, Inputs]
+"""All nodes of a tree by what they join, with their inputs: the states again, ready to be changed."""
 
 
 def states_of(tree: Join) -> States:
@@ -40,18 +41,32 @@ def inputs_of(states: Iterable[Streams], node: Streams) -> Inputs:
             left ^= state
             found.append(state)
     found += [1 << i for i in bits(left)]
-    return tuple(sorted(found, key=lambda streams: streams & -streams))
+    return _in_order(found)
 
 
 def nodes_in(states: States, everyone: Streams) -> dict[Streams, Inputs]:
-    """All nodes of a tree by what they join, children first, with their inputs."""
+    """The nodes of a tree, children first."""
     return {node: inputs_of(states, node) for node in sorted((*states, everyone), key=int.bit_count)}
 
 
-def parent_of(states: States, state: Streams, everyone: Streams) -> Streams:
+def parent_of(nodes: Nodes, state: Streams) -> Streams:
     """The node that keeps a state."""
-    above = [other for other in states if other & state == state and other != state]
-    return min(above, key=int.bit_count, default=everyone)
+    return min((node for node in nodes if node & state == state and node != state), key=int.bit_count)
+
+
+def with_state(nodes: Nodes, node: Streams, state: Streams) -> Nodes:
+    """The tree in which some inputs of a node are joined by themselves, and the node takes in their results."""
+    inside = tuple(each for each in nodes[node] if each & state)
+    above = [each for each in nodes[node] if not each & state]
+    return {**nodes, state: inside, node: _in_order([*above, state])}
+
+
+def without_state(nodes: Nodes, state: Streams) -> Nodes:
+    """The tree in which a state is not kept: the two nodes below and above it are one."""
+    parent = parent_of(nodes, state)
+    found = {**nodes, parent: _in_order([*(each for each in nodes[parent] if each != state), *nodes[state]])}
+    del found[state]
+    return found
 
 
 def tree_of(states: States, everyone: Streams) -> Join:
@@ -62,3 +77,7 @@ def tree_of(states: States, everyone: Streams) -> Join:
     tree = built[everyone]
     assert isinstance(tree, Join)
     return tree
+
+
+def _in_order(inputs: Iterable[Streams]) -> Inputs:
+    return tuple(sorted(inputs, key=lambda streams: streams & -streams))

@@ -1,0 +1,125 @@
+"""All hybrid trees at once, by bottom-up dynamic programming (O5; Zhu 2006, chapter 7).
+
+The paper grows a table of all plans over all sets of streams, and drops a plan early if both its costs exceed their
+budgets. Here the table has, for every set S of streams, only the plans over S that none dominates. That is exact:
+
+    A node's costs depend on which streams its inputs hold, and not on how these were joined; and a tree costs the sum
+    over its nodes (`cost.py`). Replace the part of a tree that joins S by one that dominates it, and the tree as a
+    whole needs no more than before: so every pair of costs that any tree has is reached or beaten by a tree all of
+    whose parts are undominated. Where keys count, a node and its parent may share a stage, which depends on the key
+    of the part's topmost node: plans are then compared with others of the same such key only, and to the parent all
+    of them look the same.
+
+Early filtering is stricter than the paper's for the same reason: no tree costs less than a part of it, so a part beyond
+*either* budget is of no use. But where nothing qualifies, the least bad plan is wanted, and so all plans.
+
+There are Bell(n + 1) - 1 nodes to look at for n streams: 876 for 6, 4,139 for 7, 21,146 for 8. Probe orders are optimal
+(`exact_ordering.py`), so no plan of any tree and orders is better than what is found here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+from watersmeet.optimizer.cost import CostModel, NodeCost, Plan
+from watersmeet.optimizer.dominating import Budget, dominating
+from watersmeet.optimizer.join_graph import Streams
+from watersmeet.optimizer.shapes import Inputs, States
+from watersmeet.optimizer.stage_keys import NodeKey
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A plan over some of the streams; a stream by itself has no node and costs nothing."""
+
+    node: NodeCost | None
+    states: States
+    cpu_s: float
+    memory_bytes: float
+
+
+def undominated_plans(model: CostModel, budget: Budget | None = None) -> list[Plan]:
+    """The plans that no plan dominates, by memory ascending; with a budget, the qualified ones among them, if any.
+
+    Takes exponential time: seconds from 8 streams on.
+    """
+    model = replace(model, exact_inputs_max=len(model.graph.streams))
+    everyone = model.graph.everyone
+    table: dict[Streams, list[_Part]] = {
+        1 << i: [_Part(None, frozenset(), 0.0, 0.0)] for i in range(len(model.graph.streams))
+    }
+    for streams in sorted(range(1, everyone + 1), key=int.bit_count):
+        if streams.bit_count() > 1 and model.allows(streams):
+            parts = (part for inputs in _partitions(streams) for part in _joined(model, inputs, table, budget))
+            table[streams] = _undominated(parts)
+    whole = [(part, part.node) for part in table[everyone]]
+    plans = [
+        Plan(part.states - {everyone}, part.cpu_s + model.joint_cpu_s(node, None), part.memory_bytes)
+        for part, node in whole
+        if node is not None
+    ]
+    return dominating(plan for plan in plans if budget is None or budget.admits(plan))
+
+
+def _joined(
+    model: CostModel, inputs: Inputs, table: dict[Streams, list[_Part]], budget: Budget | None
+) -> Iterator[_Part]:
+    """The plans whose topmost node has these inputs."""
+    parts = [table.get(each) for each in inputs]
+    if not all(parts):
+        return
+    node = model.node(inputs)
+    for chosen in product(*(_seen_from(model, node, each) for each in parts if each)):
+        cpu_s, memory = node.cpu_s, node.memory_bytes
+        for part, joint_cpu_s in chosen:
+            cpu_s += part.cpu_s + joint_cpu_s
+            memory += part.memory_bytes
+        if budget is None or (cpu_s <= budget.cpu_s and memory <= budget.memory_bytes):
+            states = frozenset([node.streams]).union(*(part.states for part, _ in chosen))
+            yield _Part(node, states, cpu_s, memory)
+
+
+def _seen_from(model: CostModel, parent: NodeCost, parts: Sequence[_Part]) -> list[tuple[_Part, float]]:
+    """Parts, with what they cost by having this parent."""
+    return [
+        (part, 0.0 if part.node is None or not model.is_distributed else model.joint_cpu_s(part.node, parent))
+        for part in parts
+    ]
+
+
+def _undominated(parts: Iterable[_Part]) -> list[_Part]:
+    by_key: dict[NodeKey | None, list[_Part]] = {}
+    for part in parts:
+        by_key.setdefault(part.node.key if part.node else None, []).append(part)
+    found: list[_Part] = []
+    for same_key in by_key.values():
+        least = float("inf")
+        for part in sorted(same_key, key=lambda each: (each.memory_bytes, each.cpu_s)):
+            if part.cpu_s < least:
+                least = part.cpu_s
+                found.append(part)
+    return found
+
+
+def _partitions(streams: Streams) -> Iterator[Inputs]:
+    """All ways to divide some streams into two or more sets, by their least streams."""
+    for parts in _divisions(streams):
+        if len(parts) > 1:
+            yield parts
+
+
+def _divisions(streams: Streams) -> Iterator[Inputs]:
+    if not streams:
+        yield ()
+        return
+    low = streams & -streams
+    others = streams ^ low
+    some = others
+    while True:
+        for rest in _divisions(others ^ some):
+            yield (low | some, *rest)
+        if not some:
+            return
+        some = (some - 1) & others

@@ -1,0 +1,46 @@
+"""A binary tree with little intermediate state: always join the two that make the smallest (O4; Zhu 2006, 6.1).
+
+Starting from the streams, the two vertices whose join would take fewest bytes of state become one vertex, and so on
+until one is left. The trees are linear or bushy as it comes. For a star the result is the smallest of all connected
+trees, if all streams have the same window and rows of the same size: every join is with the centre, so the order by
+bytes is the best one. For other graphs it is a good guess.
+
+Cartesian edges (6.1.1) let it join what nothing links. The paper has them always. But a small product that is taken
+first can take the place of a selective join: on random stars the tree gets larger more often than smaller
+(`benchmarks/optimizer_quality.py`). So both trees are for the caller to have.
+
+Deviation: the paper weighs an edge by rate_X rate_Y s_XY. Here it is the bytes that the state would take, which order
+edges the same way if windows and tuples are alike.
+"""
+
+from __future__ import annotations
+
+from watersmeet.optimizer.cost import CostModel
+from watersmeet.optimizer.join_graph import Streams
+from watersmeet.optimizer.shapes import States
+
+
+def min_state(model: CostModel, *, cartesian: bool) -> States:
+    """The states of a small binary tree; without `cartesian`, of joins that predicates link if there are any."""
+    graph = model.graph
+    vertices: list[Streams] = [1 << i for i in range(len(graph.streams))]
+    weights: dict[tuple[Streams, Streams], tuple[bool, float]] = {}
+
+    def weigh(one: Streams, other: Streams) -> None:
+        apart = not cartesian and not graph.linked(one, other)
+        weights[one, other] = (apart, model.kept_bytes(one | other))
+
+    for i, one in enumerate(vertices):
+        for other in vertices[:i]:
+            weigh(one, other)
+    states: set[Streams] = set()
+    while len(vertices) > 2:
+        pair = min(weights, key=lambda each: (weights[each], each))
+        joined = pair[0] | pair[1]
+        states.add(joined)
+        vertices = [each for each in vertices if not each & joined]
+        weights = {each: weight for each, weight in weights.items() if not (each[0] | each[1]) & joined}
+        for other in vertices:
+            weigh(joined, other)
+        vertices.append(joined)
+    return frozenset(states)

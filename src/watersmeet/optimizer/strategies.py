@@ -1,0 +1,182 @@
+"""How to look for a plan within its budgets, by name, and what came of it.
+
+| strategy      | looks at                                                                 | time                    |
+|---------------|--------------------------------------------------------------------------|-------------------------|
+| `mjoin-init`  | one node over all streams, then with state after state added (O3)        | polynomial              |
+| `bjtree-init` | small binary trees, then with state after state removed (O4)             | polynomial              |
+| `exhaustive`  | all trees (O5)                                                           | seconds from 8 streams  |
+| `auto`        | all trees up to EXHAUSTIVE_STREAMS_MAX streams, beyond that both others  |                         |
+
+Of all plans looked at, the preferred one wins (`dominating.py`). Deviations from the paper:
+
+- It returns the first qualified plan; here a strategy goes on to its end, which takes milliseconds, and can choose.
+- Where no plan of a polynomial strategy is qualified, its neighbourhood is searched until one is (`exploration.py`),
+  for EXPLORED / n^3 plans at most: 291 for 7 streams and 12 for 20.
+- `bjtree-init` starts from a binary tree without Cartesian products; if that has led to nothing and there are no more
+  than RESTARTED_STREAMS_MAX streams, from one with them, too (`min_state.py`).
+
+`exploration_seconds` go on with the search after that. The time is read from a clock that is handed in.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TypeAlias
+
+from watersmeet.errors import unknown_name
+from watersmeet.optimizer.cost import CostModel, Plan
+from watersmeet.optimizer.dominating import Budget, Miss, Preference, dominating, misses, rating
+from watersmeet.optimizer.exact_ordering import Order
+from watersmeet.optimizer.exhaustive import undominated_plans
+from watersmeet.optimizer.exploration import explore
+from watersmeet.optimizer.join_graph import as_streams
+from watersmeet.optimizer.min_state import min_state
+from watersmeet.optimizer.shapes import States, tree_of
+from watersmeet.optimizer.state_removal import remove_states
+from watersmeet.optimizer.state_selection import select_states
+from watersmeet.plan.tree import Join, nodes_of, streams_of
+from watersmeet.units import format_bytes
+
+EXHAUSTIVE_STREAMS_MAX = 6
+EXPLORED = 100_000
+RESTARTED_STREAMS_MAX = 12
+
+Clock: TypeAlias = Callable[[], float]
+"""Seconds that pass."""
+Search: TypeAlias = Callable[[CostModel, Budget], list[Plan]]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A plan as it would run: the tree, and for every node the probe orders of its inputs, by their numbers."""
+
+    tree: Join
+    orders: tuple[tuple[Order, ...], ...]
+    """By node, children first, as `nodes_of` has them."""
+    cpu_s: float
+    memory_bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What was chosen, among what, and why."""
+
+    winner: Candidate
+    candidates: tuple[Candidate, ...]
+    """The plans that none of those looked at dominates, by memory ascending; the winner is one of them."""
+    misses: tuple[Miss, ...]
+    """The budgets that the winner exceeds: none if it is qualified."""
+    plans_seen: int
+    strategy: str
+    reason: str
+
+
+def mjoin_init(model: CostModel, budget: Budget) -> list[Plan]:
+    return _searched_around(model, list(select_states(model)), budget)
+
+
+def bjtree_init(model: CostModel, budget: Budget) -> list[Plan]:
+    start = min_state(model, cartesian=False)
+    plans = list(remove_states(model, start))
+    is_small = len(model.graph.streams) <= RESTARTED_STREAMS_MAX
+    if model.cartesian and is_small and not any(map(budget.admits, plans)):
+        other: States = min_state(model, cartesian=True)
+        if other != start:
+            plans += remove_states(model, other)
+    return _searched_around(model, plans, budget)
+
+
+def exhaustive(model: CostModel, budget: Budget) -> list[Plan]:
+    return undominated_plans(model, budget) or undominated_plans(model)
+
+
+def auto(model: CostModel, budget: Budget) -> list[Plan]:
+    if len(model.graph.streams) <= EXHAUSTIVE_STREAMS_MAX:
+        return exhaustive(model, budget)
+    return [*mjoin_init(model, budget), *bjtree_init(model, budget)]
+
+
+STRATEGIES: dict[str, Search] = {
+    "mjoin-init": mjoin_init,
+    "bjtree-init": bjtree_init,
+    "exhaustive": exhaustive,
+    "auto": auto,
+}
+
+
+def optimise(
+    model: CostModel,
+    budget: Budget,
+    strategy: str = "auto",
+    *,
+    preference: Preference = "cpu",
+    exploration_seconds: float = 0.0,
+    clock: Clock = time.monotonic,
+) -> Choice:
+    """The plan to run, by a named strategy. There always is one; whether it is within its budgets, `misses` says."""
+    search = STRATEGIES.get(strategy.strip().lower())
+    if search is None:
+        raise unknown_name("optimiser strategy", "strategies", strategy, STRATEGIES, "UNKNOWN_STRATEGY")
+    if len(model.graph.streams) <= EXHAUSTIVE_STREAMS_MAX or search is exhaustive:
+        model = replace(model, exact_inputs_max=len(model.graph.streams))
+    plans = search(model, budget)
+    if exploration_seconds > 0:
+        end = clock() + exploration_seconds
+        for plan in explore(model, plans, budget, preference):
+            plans.append(plan)
+            if clock() >= end:
+                break
+    return _chosen(model, plans, budget, strategy.strip().lower(), preference)
+
+
+def _searched_around(model: CostModel, plans: list[Plan], budget: Budget) -> list[Plan]:
+    """Some plans, with more around them up to the first that is qualified, if none of them is."""
+    if not any(map(budget.admits, plans)):
+        for plan in islice(explore(model, plans, budget), EXPLORED // len(model.graph.streams) ** 3):
+            plans.append(plan)
+            if budget.admits(plan):
+                break
+    return plans
+
+
+def _chosen(model: CostModel, plans: Sequence[Plan], budget: Budget, strategy: str, preference: Preference) -> Choice:
+    undominated = dominating(plans)
+    winner = min(undominated, key=lambda plan: rating(plan, budget, preference))
+    missed = misses(winner, budget)
+    return Choice(
+        winner=_candidate(model, winner),
+        candidates=tuple(_candidate(model, plan) for plan in undominated),
+        misses=missed,
+        plans_seen=len({plan.states for plan in plans}),
+        strategy=strategy,
+        reason=_reason(undominated, budget, missed, preference),
+    )
+
+
+def _candidate(model: CostModel, plan: Plan) -> Candidate:
+    tree = tree_of(plan.states, model.graph.everyone)
+    inputs = [tuple(as_streams(streams_of(child)) for child in node.inputs) for node in nodes_of(tree)]
+    return Candidate(tree, tuple(model.node(each).orders for each in inputs), plan.cpu_s, plan.memory_bytes)
+
+
+_PREFERRED = {"cpu": "least CPU", "memory": "least memory", "balanced": "most room in both budgets"}
+
+
+def _reason(undominated: Sequence[Plan], budget: Budget, missed: Sequence[Miss], preference: Preference) -> str:
+    if missed:
+        return "no plan found is within its budgets; this one exceeds them least: " + " and ".join(map(_missed, missed))
+    qualified = sum(map(budget.admits, undominated))
+    among = f"of {qualified} plans within the budgets" if qualified > 1 else "the only plan within the budgets"
+    others = "that none of the others dominates" if qualified > 1 else "that no other dominates"
+    return f"{_PREFERRED[preference]} {among} {others}" if qualified > 1 else f"{among} {others}"
+
+
+def _missed(miss: Miss) -> str:
+    if miss.resource == "cpu":
+        needed, budget = f"{miss.needed:.3g} CPU s/s", f"{miss.budget:.3g}"
+    else:
+        needed, budget = f"{format_bytes(round(miss.needed))} of state", format_bytes(round(miss.budget))
+    return f"{needed} where the budget is {budget} ({miss.factor:.2f} times)"

@@ -1,0 +1,122 @@
+"""Strategies by name, what a choice says, and exploration by a clock."""
+
+import random
+from itertools import count
+
+import pytest
+
+from tests.random_graphs import SHAPES, random_graph
+from watersmeet.errors import OptionError
+from watersmeet.optimizer.cost import PAPER_PRICES, CostModel
+from watersmeet.optimizer.dominating import Budget
+from watersmeet.optimizer.exhaustive import undominated_plans
+from watersmeet.optimizer.exploration import explore
+from watersmeet.optimizer.join_graph import pairwise_graph
+from watersmeet.optimizer.strategies import EXHAUSTIVE_STREAMS_MAX, STRATEGIES, optimise
+from watersmeet.plan.tree import nodes_of, streams_of, tree_text
+
+# Table 8.1, set 1: the bjtree has less CPU, the mjoin less memory.
+SET_1 = CostModel(
+    pairwise_graph({"A": 20, "B": 20, "C": 20}, {"AB": 0.05, "BC": 0.5}, window_s=5), PAPER_PRICES, keeping="paper"
+)
+MJOIN, BJTREE = SET_1.plan(frozenset()), SET_1.plan(frozenset({0b011}))
+
+
+def chosen(strategy: str, budget: Budget, **more):
+    choice = optimise(SET_1, budget, strategy, **more)
+    return tree_text(choice.winner.tree, "ABC"), choice
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_the_four_settings_of_figure_8_1(strategy):
+    """Enough of both: least CPU. Little CPU: the tree. Little memory: the node. Little of both: the least bad."""
+    assert MJOIN.cpu_s > BJTREE.cpu_s
+    assert chosen(strategy, Budget(1e9, 1e9))[0] == "((A B) C)"
+    assert chosen(strategy, Budget(1e9, 1e9), preference="memory")[0] == "(A B C)"
+    assert chosen(strategy, Budget(BJTREE.cpu_s * 1.01, 1e9))[0] == "((A B) C)"
+    assert chosen(strategy, Budget(1e9, MJOIN.memory_bytes * 1.01))[0] == "(A B C)"
+    text, choice = chosen(strategy, Budget(BJTREE.cpu_s * 1.01, MJOIN.memory_bytes * 1.01))
+    assert choice.misses
+    assert text in ("((A B) C)", "(A B C)")
+
+
+def test_a_choice_says_what_it_is_and_why():
+    choice = optimise(SET_1, Budget())
+    assert [tree_text(each.tree, "ABC") for each in choice.candidates] == ["(A B C)", "((A B) C)"]
+    assert choice.winner == choice.candidates[1]
+    assert choice.winner.orders == (((1,), (0,)), ((1,), (0,)))
+    assert choice.reason == "least CPU of 2 plans within the budgets that none of the others dominates"
+    only = optimise(SET_1, Budget(memory_bytes=MJOIN.memory_bytes))
+    assert only.reason == "the only plan within the budgets that no other dominates"
+
+
+def test_a_choice_says_which_budget_is_missed_and_by_how_much():
+    choice = optimise(SET_1, Budget(cpu_s=BJTREE.cpu_s / 2))
+    assert [(miss.resource, miss.factor) for miss in choice.misses] == [("cpu", pytest.approx(2))]
+    assert choice.reason == (
+        "no plan found is within its budgets; this one exceeds them least: "
+        f"{BJTREE.cpu_s:.3g} CPU s/s where the budget is {BJTREE.cpu_s / 2:.3g} (2.00 times)"
+    )
+    choice = optimise(SET_1, Budget(memory_bytes=MJOIN.memory_bytes / 3))
+    assert "300 B of state where the budget is 100 B (3.00 times)" in choice.reason
+
+
+def test_unknown_strategies_are_refused_with_the_nearest():
+    with pytest.raises(OptionError, match=r"unknown optimiser strategy 'exhaustiv'.*did you mean 'exhaustive'"):
+        optimise(SET_1, Budget(), "exhaustiv")
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_no_strategy_beats_all_trees_and_all_say_what_their_trees_cost(shape, strategy):
+    rng = random.Random(61)
+    for n in (4, 6):
+        model = CostModel(random_graph(n, shape, rng), slots=2)
+        best = undominated_plans(model)
+        choice = optimise(model, Budget(), strategy)
+        assert choice.winner.cpu_s >= min(plan.cpu_s for plan in best) * (1 - 1e-9)
+        for each in choice.candidates:
+            assert streams_of(each.tree) == frozenset(range(n))
+            orders = dict(zip(nodes_of(each.tree), each.orders, strict=True))
+            again = model.plan_with_orders(each.tree, orders)
+            assert (again.cpu_s, again.memory_bytes) == pytest.approx((each.cpu_s, each.memory_bytes))
+
+
+def test_auto_finds_the_best_of_all_trees_while_streams_are_few():
+    rng = random.Random(62)
+    for shape in SHAPES:
+        model = CostModel(random_graph(EXHAUSTIVE_STREAMS_MAX, shape, rng), PAPER_PRICES, keeping="paper")
+        best = min(plan.cpu_s for plan in undominated_plans(model))
+        assert optimise(model, Budget()).winner.cpu_s == pytest.approx(best)
+
+
+def test_auto_has_what_both_polynomial_strategies_have_beyond():
+    rng = random.Random(63)
+    model = CostModel(random_graph(EXHAUSTIVE_STREAMS_MAX + 3, "tree", rng), PAPER_PRICES, keeping="paper")
+    single = [optimise(model, Budget(), strategy).winner.cpu_s for strategy in ("mjoin-init", "bjtree-init")]
+    assert optimise(model, Budget()).winner.cpu_s == min(single)
+
+
+def test_exploration_ends_with_its_time():
+    model = CostModel(random_graph(9, "cyclic", random.Random(64)), PAPER_PRICES, keeping="paper")
+    ticks = count()
+    plain = optimise(model, Budget())
+    more = optimise(model, Budget(), exploration_seconds=100, clock=lambda: float(next(ticks)))
+    assert more.plans_seen == plain.plans_seen + 100
+    assert more.winner.cpu_s <= plain.winner.cpu_s
+
+
+def test_exploration_reaches_every_tree_once():
+    model = CostModel(random_graph(4, "chain", random.Random(65)), PAPER_PRICES, keeping="paper")
+    start = model.plan(frozenset())
+    found = list(explore(model, [start], Budget()))
+    assert len(found) == len({plan.states for plan in found}) == 26 - 1
+
+
+def test_without_cartesian_products_no_state_is_one():
+    rng = random.Random(66)
+    for strategy in STRATEGIES:
+        model = CostModel(random_graph(6, "tree", rng), PAPER_PRICES, keeping="paper", cartesian=False)
+        choice = optimise(model, Budget(1e-9, 1e-9), strategy, exploration_seconds=50, clock=count().__next__)
+        for each in choice.candidates:
+            assert all(model.graph.connected(sum(1 << i for i in streams_of(node))) for node in nodes_of(each.tree))
