@@ -2,6 +2,8 @@
 
 | strategy      | looks at                                                                 | time                    |
 |---------------|--------------------------------------------------------------------------|-------------------------|
+| `mjoin`       | one node over all streams (O2)                                           | polynomial              |
+| `bjtree`      | one small binary tree (O4)                                               | polynomial              |
 | `mjoin-init`  | one node over all streams, then with state after state added (O3)        | polynomial              |
 | `bjtree-init` | small binary trees, then with state after state removed (O4)             | polynomial              |
 | `exhaustive`  | all trees (O5)                                                           | seconds from 8 streams  |
@@ -59,6 +61,10 @@ class Candidate:
     cpu_s: float
     memory_bytes: float
 
+    @property
+    def probe_orders(self) -> dict[Join, tuple[Order, ...]]:
+        return dict(zip(nodes_of(self.tree), self.orders, strict=True))
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:
@@ -72,6 +78,14 @@ class Choice:
     plans_seen: int
     strategy: str
     reason: str
+
+
+def mjoin(model: CostModel, budget: Budget) -> list[Plan]:
+    return [model.plan(frozenset())]
+
+
+def bjtree(model: CostModel, budget: Budget) -> list[Plan]:
+    return [model.plan(min_state(model, cartesian=False))]
 
 
 def mjoin_init(model: CostModel, budget: Budget) -> list[Plan]:
@@ -99,11 +113,14 @@ def auto(model: CostModel, budget: Budget) -> list[Plan]:
     return [*mjoin_init(model, budget), *bjtree_init(model, budget)]
 
 
+AUTO = "auto"
 STRATEGIES: dict[str, Search] = {
+    "mjoin": mjoin,
+    "bjtree": bjtree,
     "mjoin-init": mjoin_init,
     "bjtree-init": bjtree_init,
     "exhaustive": exhaustive,
-    "auto": auto,
+    AUTO: auto,
 }
 
 
@@ -123,7 +140,7 @@ def optimise(
     if len(model.graph.streams) <= EXHAUSTIVE_STREAMS_MAX or search is exhaustive:
         model = replace(model, exact_inputs_max=len(model.graph.streams))
     plans = search(model, budget)
-    if exploration_seconds > 0:
+    if exploration_seconds > 0 and search not in (mjoin, bjtree):
         end = clock() + exploration_seconds
         for plan in explore(model, plans, budget, preference):
             plans.append(plan)

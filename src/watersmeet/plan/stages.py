@@ -329,7 +329,9 @@ def _stage_inputs(root: Join, roots: Sequence[Join]) -> list[Tree]:
 
 def _nodes(query: JoinQuery, sketch: _Sketch, orders: ProbeOrders) -> tuple[NodePlan, ...]:
     inputs = sketch.inputs
-    members = [node for node in nodes_of(sketch.root) if not any(_is_inside(node, i) for i in inputs if isinstance(i, Join))]
+    members = [
+        node for node in nodes_of(sketch.root) if not any(_is_inside(node, i) for i in inputs if isinstance(i, Join))
+    ]
     index = {node: i for i, node in enumerate(members)}
     plans: list[NodePlan] = []
     store = 0

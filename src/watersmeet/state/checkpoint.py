@@ -128,7 +128,7 @@ class Checkpoint:
         if not path.exists():
             return None
         found = json.loads(path.read_bytes())
-        return found["fingerprint"]["plan"], found.get("probeOrders", {})
+        return found.get("fingerprint", {}).get("plan", ""), found.get("probeOrders", {})
 
     def latest(self) -> Manifest | None:
         """The last committed manifest."""

@@ -209,7 +209,12 @@ class EpochDriver:
         """From now on the checkpoint is for this plan. (After a crash before this, another one may be chosen.)"""
         self.plan, self._choose = plan, None
         self.coordinator = self.coordinator.for_plan(plan)
-        self.checkpoint.remember_join(fingerprint(self.query, plan), orders_as_texts(plan.orders, plan.names))
+        self.remember_plan()
+
+    def remember_plan(self) -> None:
+        self.checkpoint.remember_join(
+            fingerprint(self.query, self.plan), orders_as_texts(self.plan.orders, self.plan.names)
+        )
 
     def _close_windows(self, last: Manifest) -> int:
         """An epoch without rows: the windows that the watermark has passed are shown; how many rows that makes."""

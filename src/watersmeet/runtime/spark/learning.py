@@ -1,11 +1,11 @@
-"""What the first micro-batch tells about the data: arrival rates, and the share of pairs that every predicate lets pass.
+"""What the first micro-batch tells of the data: arrival rates, and the share of pairs that each predicate lets pass.
 
-| figure                    | how it is had                                                                             |
-|---------------------------|-------------------------------------------------------------------------------------------|
-| rate of a stream          | its rows that the filters keep, by the event time that the batch covers; without windows  |
-|                           | there is no such time, and only the proportions of the rates count                        |
-| selectivity of a key class| pairs of rows with equal keys, by all pairs of rows, over all pairs of its streams        |
-| selectivity of a residual | pairs (or more) that pass, by those tested: all combinations of a few rows of each stream |
+| figure                     | how it is had                                                                           |
+|----------------------------|-----------------------------------------------------------------------------------------|
+| rate of a stream           | its rows that the filters keep, by the event time that the batch covers; without        |
+|                            | windows there is no such time, and only the proportions of the rates count              |
+| selectivity of a key class | pairs of rows with equal keys, by all pairs of rows, over all pairs of its streams      |
+| selectivity of a residual  | combinations that pass, by those tested: all that a few rows of each stream make        |
 
 Keys are counted by their hash, in one Spark job. A class none of whose pairs match counts as if half a pair had: no
 plan is free. What the batch does not show at all (a stream without rows) has its default.
@@ -36,14 +36,16 @@ UNTIMED_S = 1.0
 """How long a batch counts as where nothing says how long it took to arrive."""
 
 
-def learn(query: JoinQuery, batch: DataFrame) -> Assumptions:
-    """The statistics of a micro-batch, given as rows of the source frame."""
+def learn(query: JoinQuery, batch: DataFrame, rows_min: int) -> Assumptions | None:
+    """The statistics of a micro-batch, given as rows of the source frame; None where it has fewer rows than that."""
     rows = batch.filter(KEEP).drop(KEEP) if query.filters else batch
     source = source_frame(query)
     counts, seconds = _arrivals(query, rows)
+    if sum(counts) < rows_min:
+        return None
     return Assumptions(
         rates={stream.name: counts[i] / seconds for i, stream in enumerate(query.streams)},
-        filters={i: 1.0 for i in range(len(query.filters))},
+        filters=dict.fromkeys(range(len(query.filters)), 1.0),
         keys=_key_selectivities(query, source, rows, counts),
         residuals=_residual_selectivities(query, source, rows),
     )

@@ -12,7 +12,7 @@ from watersmeet.adaptation.ledger import DEFAULT_UPKEEP, upkeep_named
 from watersmeet.adaptation.spill_policies import DEFAULT_POLICY, Policy, policy_named
 from watersmeet.adaptation.spilling import DEFAULT_FRACTION
 from watersmeet.errors import OptionError, unknown_name
-from watersmeet.optimizer.asked import AUTO
+from watersmeet.optimizer.strategies import AUTO
 from watersmeet.plan.partitioning import DEFAULT_PARTITIONS, PARTITIONS_MAX
 from watersmeet.runtime.spark.memory import DEFAULT_LOCATION
 from watersmeet.units import parse_bytes, parse_duration_us

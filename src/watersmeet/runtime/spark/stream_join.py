@@ -6,6 +6,7 @@ Every call checks what it can at once; the rest is checked by `writeStream...sta
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -17,10 +18,10 @@ from pyspark.sql.types import DataType, StringType
 
 from watersmeet.errors import OptionError, QueryError, unknown_name
 from watersmeet.observe.explain import explain_text
+from watersmeet.optimizer.dominating import Budget
+from watersmeet.optimizer.hints import hinted
 from watersmeet.plan.aggregate import OutputMode
-from watersmeet.plan.default_tree import default_tree
-from watersmeet.plan.stages import JoinPlan, plan_join
-from watersmeet.plan.tree import Join, mjoin, parse_tree
+from watersmeet.plan.stages import JoinPlan
 from watersmeet.query.confidence import with_confidence
 from watersmeet.query.cql import SqlQuery, read_sql
 from watersmeet.query.from_sql import build_sql_query, sources_of
@@ -29,6 +30,7 @@ from watersmeet.query.registered import RegisteredFunction, registered
 from watersmeet.query.types import COLLATION
 from watersmeet.runtime.spark.analysis import spark_analysis
 from watersmeet.runtime.spark.options import JoinOptions, OptionValue, option_name, option_text, resolve
+from watersmeet.runtime.spark.planning import Planner
 from watersmeet.runtime.spark.writer import JoinStreamWriter
 from watersmeet.units import parse_duration_us
 
@@ -186,9 +188,7 @@ class StreamJoin:
             self._plain.add(name)
         return self
 
-    def hint(
-        self, about: str, *, rowsPerSecond: float | None = None, selectivity: float | None = None
-    ) -> StreamJoin:
+    def hint(self, about: str, *, rowsPerSecond: float | None = None, selectivity: float | None = None) -> StreamJoin:
         """Say what you know of the data, so that option plan = auto need not wait for the first rows to choose a tree:
         of a stream by name, how many rows a second arrive (of event time, where there are windows); of a predicate as
         the query has it, or as `key 0` and so on in explain, which share of the pairs of rows it lets pass."""
@@ -230,12 +230,36 @@ class StreamJoin:
         print(explain_text(query, plan, options.slots))
 
     def build(self, mode: OutputMode | None = None) -> tuple[JoinQuery, JoinPlan, JoinOptions]:
-        """Check everything; the query, its plan for an output mode, and the options as values."""
+        """Check everything; the query, its plan for an output mode (or the one that stands for it until the first rows
+        are seen), and the options as values."""
+        planner, options = self.planner(mode)
+        return planner.query, planner.first_plan(), options
+
+    def planner(self, mode: OutputMode | None = None) -> tuple[Planner, JoinOptions]:
+        """The query with all that is known for its plan, and the options as values."""
         options = resolve(self._spark, self._options)
         query = self._query()
         if options.confidence is not None:
             query = with_confidence(query, options.confidence, options.expected_rows)
-        return query, plan_join(query, trees_of(query, options.plan), options.partitions, mode), options
+        planner = Planner(
+            query,
+            options.plan,
+            hinted(query, self._rates_in(query), self._selectivities),
+            options.slots,
+            options.partitions,
+            Budget(options.cpu_budget, options.memory_budget_bytes or math.inf),
+            options.exploration_s,
+            mode,
+        )
+        return planner, options
+
+    def _rates_in(self, query: JoinQuery) -> dict[str, float]:
+        """The hints on rates, by the names of the query."""
+        by_lower = {stream.name.lower(): stream.name for stream in query.streams}
+        for name in self._rates:
+            if name.lower() not in by_lower:
+                raise unknown_name("stream", "streams", name, by_lower.values(), "UNKNOWN_STREAM")
+        return {by_lower[name.lower()]: rate for name, rate in self._rates.items()}
 
     def _query(self) -> JoinQuery:
         analyse = spark_analysis(self._spark)
@@ -291,17 +315,6 @@ class StreamJoin:
 def sql(spark: SparkSession, text: str, streams: Mapping[str, DataFrame]) -> StreamJoin:
     """A join of streaming DataFrames as SQL text; see `StreamJoin.sql`."""
     return StreamJoin(spark).sql(text, **streams)
-
-
-def trees_of(query: JoinQuery, text: str) -> tuple[Join, ...]:
-    """The trees that option `plan` asks for; several, with | between them, are given to the slots in turn."""
-    names = [stream.name for stream in query.streams]
-    match text.strip().lower():
-        case "auto":
-            return (default_tree(query),)
-        case "mjoin":
-            return (mjoin(len(names)),)
-    return tuple(parse_tree(part, names) for part in text.split("|"))
 
 
 def _watermark(df: DataFrame) -> tuple[str, int] | None:

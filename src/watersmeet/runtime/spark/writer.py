@@ -147,7 +147,8 @@ class JoinStreamWriter:
 
     def _start(self, make_sink: Callable[[StructType], Sink]) -> JoinQueryHandle:
         spark = self._join.spark
-        query, plan, options = self._join.build(self._mode)
+        planner, options = self._join.planner(self._mode)
+        query, plan = planner.query, planner.first_plan()
         if query.aggregation is None and self._mode != "append":
             raise QueryError(
                 f"output mode '{self._mode}' does not fit a join without aggregates: it only ever adds results",
@@ -160,8 +161,10 @@ class JoinStreamWriter:
         name = self._query_name or "(unnamed)"
         checkpoint.acquire(f"query '{name}', process {os.getpid()} on {socket.gethostname()}, run {run[:8]}")
         try:
-            marks = fingerprint(query, plan)
-            checkpoint.require_same_join(marks)
+            if (remembered := checkpoint.remembered_plan()) is not None:
+                plan = planner.remembered_plan(*remembered)
+            waits = remembered is None and planner.waits_for_rows
+            checkpoint.require_same_join(fingerprint(query, plan))
             schema = result_schema(query, plan, spark)
             sink = make_sink(schema)
             sink.require_mode(self._mode)
@@ -185,8 +188,10 @@ class JoinStreamWriter:
                 on_progress=handle.note,
                 coordinator=Coordinator(plan, options.slots, budget, _spill_settings(options, budget)),
                 session=spark,
+                choose=planner.plan_for if waits else None,
             )
-            checkpoint.remember_join(marks)
+            if not waits:
+                driver.remember_plan()
             if isinstance(sink, FileSink):
                 sink.open_log(spark)  # the first write to the sink, when all is checked
         except BaseException:

@@ -1,2 +1,0 @@
-"""What option `plan` asks for: certain trees, one of a kind, or a search."""
-AUTO = "auto"

@@ -1,0 +1,115 @@
+"""Which plan a join runs, and when that is known.
+
+| option plan                                      | known                                                            |
+|--------------------------------------------------|------------------------------------------------------------------|
+| a tree                                           | at once; each input probes the others in the order of the text   |
+| mjoin                                            | at once; probe orders by cost if every stream has a rate hint    |
+| auto, bjtree, mjoin-init, bjtree-init, exhaustive| at once if every stream has a rate hint; otherwise when the first|
+|                                                  | micro-batch has been looked at (`learning.py`). Until then, and  |
+|                                                  | if it is too small to tell, a node per key class stands for it   |
+| any of these, on a checkpoint that has a plan    | at once: the checkpoint's (a tree that differs is refused)       |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+
+from watersmeet.errors import OptionError
+from watersmeet.optimizer.assumptions import Assumptions, graph_of
+from watersmeet.optimizer.cost import CostModel
+from watersmeet.optimizer.dominating import Budget
+from watersmeet.optimizer.hints import completed
+from watersmeet.optimizer.strategies import STRATEGIES, Choice, optimise
+from watersmeet.plan.aggregate import OutputMode
+from watersmeet.plan.default_tree import default_tree
+from watersmeet.plan.probe_orders import NO_ORDERS, ProbeOrders, orders_from_texts
+from watersmeet.plan.stages import JoinPlan, plan_join
+from watersmeet.plan.tree import Join, mjoin, parse_tree
+from watersmeet.query.logical import JoinQuery
+from watersmeet.runtime.spark.learning import learn
+
+ROWS_MIN = 1000
+"""A micro-batch with fewer rows says too little."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planner:
+    """What was asked for, what is known of the data, and what a slot may use."""
+
+    query: JoinQuery
+    asked: str
+    known: Assumptions
+    slots: int
+    partitions: int
+    budget: Budget
+    exploration_s: float = 0.0
+    mode: OutputMode | None = None
+
+    @property
+    def is_choice(self) -> bool:
+        """Whether the tree is left to us."""
+        return self.asked.lower() in STRATEGIES
+
+    @property
+    def waits_for_rows(self) -> bool:
+        """Whether the plan is chosen by what the first micro-batch shows."""
+        has_alternatives = self.is_choice and self.asked.lower() != "mjoin" and len(self.query.streams) > 2
+        return has_alternatives and not self._rates_are_known
+
+    @property
+    def _rates_are_known(self) -> bool:
+        return all(stream.name in self.known.rates for stream in self.query.streams)
+
+    def first_plan(self) -> JoinPlan:
+        """The plan; where it waits for rows, the one that stands for it."""
+        if self.is_choice and self._rates_are_known:
+            return self._chosen(self.choice(self.known))
+        return self._plan(self._trees())
+
+    def plan_for(self, batch: DataFrame) -> JoinPlan:
+        """The plan, when the first micro-batch is there."""
+        learned = learn(self.query, batch, ROWS_MIN)
+        if learned is None:
+            return self.first_plan()
+        return self._chosen(self.choice(completed(self.known, learned)))
+
+    def remembered_plan(self, text: str, orders: Mapping[str, list[list[int]]]) -> JoinPlan:
+        """The plan that a checkpoint has, unless another tree is asked for."""
+        if not self.is_choice:
+            return self._plan(self._trees())
+        try:
+            trees = tuple(parse_tree(part, self._names) for part in text.split("|"))
+        except OptionError:  # of other streams: what differs is said by the checkpoint
+            return self.first_plan()
+        return self._plan(trees, orders_from_texts(orders, trees, self._names))
+
+    def choice(self, known: Assumptions) -> Choice:
+        """The plan to run by what is known, among what, and why; rates must be known."""
+        model = CostModel(graph_of(self.query, known), slots=self.slots)
+        return optimise(model, self.budget, self.asked, exploration_seconds=self.exploration_s)
+
+    def _chosen(self, choice: Choice) -> JoinPlan:
+        return self._plan((choice.winner.tree,), choice.winner.probe_orders)
+
+    def _plan(self, trees: tuple[Join, ...], orders: ProbeOrders = NO_ORDERS) -> JoinPlan:
+        return plan_join(self.query, trees, self.partitions, self.mode, orders)
+
+    def _trees(self) -> tuple[Join, ...]:
+        """The trees that were asked for, or one that stands for what is yet to be chosen; several, with | between them,
+        are given to the slots in turn."""
+        if self.is_choice:
+            return (mjoin(len(self._names)) if self.asked.lower() == "mjoin" else default_tree(self.query),)
+        if "(" not in self.asked:
+            raise OptionError(
+                f"option plan '{self.asked}' is neither a join tree nor a way to find one",
+                hint=f"write nested parentheses, such as (a b c) or ((a b) c), or one of {', '.join(STRATEGIES)}",
+                error_class="INVALID_PLAN",
+            )
+        return tuple(parse_tree(part, self._names) for part in self.asked.split("|"))
+
+    @property
+    def _names(self) -> list[str]:
+        return [stream.name for stream in self.query.streams]
