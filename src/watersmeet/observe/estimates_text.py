@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 
 from watersmeet.observe.estimates import (
@@ -17,6 +18,19 @@ from watersmeet.plan.stages import JoinPlan
 from watersmeet.query.expressions import columns_of, to_text
 from watersmeet.query.logical import JoinQuery, Stream
 from watersmeet.units import format_bytes, format_duration
+
+
+@dataclass(frozen=True, slots=True)
+class Saying:
+    """How a user can say better what is assumed."""
+
+    rate: str
+    selectivity: str
+    after: str
+
+
+ON_THE_COMMAND_LINE = Saying("--rate {name}=1000", "--selectivity '{name}=...'", " (--after)")
+IN_CODE = Saying("hint('{name}', rowsPerSecond=1000)", "hint('{name}', selectivity=...)", "")
 
 
 def join_graph_text(query: JoinQuery) -> str:
@@ -58,8 +72,7 @@ def estimates_text(query: JoinQuery, plan: JoinPlan, given: Assumptions) -> str:
     """The section of `watersmeet explain` on costs; it asks for the rates that it has not been given."""
     lines = ["== Estimated costs (nothing was run) =="]
     if missing := [stream.name for stream in query.streams if stream.name not in given.rates]:
-        example = " ".join(f"--rate {name}=1000" for name in missing)
-        return "\n".join([*lines, f"no figures without arrival rates in rows a second: give {example}"])
+        return "\n".join([*lines, rates_wanted(missing, ON_THE_COMMAND_LINE)])
     found = estimate(query, plan, given)
     labels = [*(store.label for store in found.stores), *(node.label for node in found.nodes)]
     width = max(map(len, labels))
@@ -75,7 +88,12 @@ def estimates_text(query: JoinQuery, plan: JoinPlan, given: Assumptions) -> str:
         results = _figure(node.results_per_second) if node.results_per_second else "-"
         lines.append(f"{node.label:<{width}} {node.stage:>5} {_figure(node.matches_per_second):>14} {results:>14}")
     lines.append(_total(query, found))
-    return "\n".join([*lines, *(f"assumed: {line}" for line in _assumed(query, given))])
+    return "\n".join([*lines, *(f"assumed: {line}" for line in assumed(query, given, ON_THE_COMMAND_LINE))])
+
+
+def rates_wanted(missing: Sequence[str], say: Saying) -> str:
+    example = " ".join(say.rate.format(name=name) for name in missing)
+    return f"no figures without arrival rates in rows a second: give {example}"
 
 
 def _total(query: JoinQuery, found: Estimates) -> str:
@@ -83,25 +101,26 @@ def _total(query: JoinQuery, found: Estimates) -> str:
     return f"in all: {_figure(found.results_per_second)} {what}, {format_bytes(round(found.state_bytes))} of state"
 
 
-def _assumed(query: JoinQuery, given: Assumptions) -> Iterator[str]:
-    """Everything the figures rest on; `by default` is what the user may want to say better."""
+def assumed(query: JoinQuery, given: Assumptions, say: Saying) -> Iterator[str]:
+    """Everything the figures rest on; `by default` is what the user may want to say better, and how."""
     yield "steady " + ", ".join(f"{stream.name} {_figure(given.rates[stream.name])} rows/s" for stream in query.streams)
     for number in range(len(query.classes)):
-        yield _share(f"key {number}", given.keys.get(number), KEY_SELECTIVITY, "of the pairs")
+        yield _share(f"key {number}", given.keys.get(number), KEY_SELECTIVITY, "of the pairs", say)
     for number in range(len(query.residuals)):
-        yield _share(f"residual {number}", given.residuals.get(number), RESIDUAL_SELECTIVITY, "of what it tests")
+        yield _share(f"residual {number}", given.residuals.get(number), RESIDUAL_SELECTIVITY, "of what it tests", say)
     for number in range(len(query.spark_residuals)):
-        yield _share(f"by Spark {number}", given.by_spark.get(number), RESIDUAL_SELECTIVITY, "of what it tests")
+        yield _share(f"by Spark {number}", given.by_spark.get(number), RESIDUAL_SELECTIVITY, "of what it tests", say)
     for number, item in enumerate(query.filters):
-        yield _share(f"filter {number}", given.filters.get(number), 1.0, f"of the rows ({item.stream}: {item.sql})")
+        of = f"of the rows ({item.stream}: {item.sql})"
+        yield _share(f"filter {number}", given.filters.get(number), 1.0, of, say)
     if any(window is None for window in query.windows_us):
-        yield f"streams without a window: what they hold after {format_duration(given.running_us)} (--after)"
+        yield f"streams without a window: what they hold after {format_duration(given.running_us)}{say.after}"
     yield f"texts of {TEXT_BYTES} bytes; keys, stored once per value, and any groups are not counted"
 
 
-def _share(name: str, share: float | None, default: float, of: str) -> str:
+def _share(name: str, share: float | None, default: float, of: str, say: Saying) -> str:
     if share is None:
-        return f"{name} lets pass {default:.4g} {of}, by default (--selectivity '{name}=...')"
+        return f"{name} lets pass {default:.4g} {of}, by default ({say.selectivity.format(name=name)})"
     return f"{name} lets pass {share:.4g} {of}"
 
 

@@ -17,12 +17,14 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 
-from watersmeet.errors import OptionError
+from watersmeet.errors import OptionError, unknown_name
+from watersmeet.observe.costs_text import costs_text
+from watersmeet.observe.estimates_text import IN_CODE, rates_wanted
 from watersmeet.optimizer.assumptions import Assumptions, graph_of
 from watersmeet.optimizer.cost import CostModel
 from watersmeet.optimizer.dominating import Budget
 from watersmeet.optimizer.hints import completed
-from watersmeet.optimizer.strategies import STRATEGIES, Choice, optimise
+from watersmeet.optimizer.strategies import AUTO, STRATEGIES, Choice, optimise
 from watersmeet.plan.aggregate import OutputMode
 from watersmeet.plan.default_tree import default_tree
 from watersmeet.plan.probe_orders import NO_ORDERS, ProbeOrders, orders_from_texts
@@ -31,8 +33,21 @@ from watersmeet.plan.tree import Join, mjoin, parse_tree
 from watersmeet.query.logical import JoinQuery
 from watersmeet.runtime.spark.learning import learn
 
+NOTHING_SEEN = Assumptions({})
+EXPLAIN_MODES = ("simple", "extended", "cost")
 ROWS_MIN = 1000
 """A micro-batch with fewer rows says too little."""
+
+
+WAITING = "(the plan is chosen by cost when the first micro-batch is there, or now if every stream has a rate hint)"
+
+
+def explain_mode(given: str | bool | None) -> str:
+    """`simple`, `extended` or `cost`, as in Spark."""
+    mode = "extended" if given is True else str(given or "simple").strip().lower()
+    if mode not in EXPLAIN_MODES:
+        raise unknown_name("explain mode", "modes", mode, EXPLAIN_MODES, "UNKNOWN_MODE")
+    return mode
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +103,18 @@ class Planner:
 
     def choice(self, known: Assumptions) -> Choice:
         """The plan to run by what is known, among what, and why; rates must be known."""
-        model = CostModel(graph_of(self.query, known), slots=self.slots)
-        return optimise(model, self.budget, self.asked, exploration_seconds=self.exploration_s)
+        strategy = self.asked if self.is_choice else AUTO
+        return optimise(self._model(known), self.budget, strategy, exploration_seconds=self.exploration_s)
+
+    def costs_text(self, seen: Assumptions = NOTHING_SEEN, running: Join | None = None) -> str:
+        """The candidates side by side, by hints and by what a running query has seen, or what is missing for that."""
+        known = completed(self.known, seen)
+        if missing := [stream.name for stream in self.query.streams if stream.name not in known.rates]:
+            return "\n".join(["== Costs per slot ==", rates_wanted(missing, IN_CODE)])
+        return costs_text(self.query, known, self._model(known), self.budget, self.choice(known), running=running)
+
+    def _model(self, known: Assumptions) -> CostModel:
+        return CostModel(graph_of(self.query, known), slots=self.slots)
 
     def _chosen(self, choice: Choice) -> JoinPlan:
         return self._plan((choice.winner.tree,), choice.winner.probe_orders)

@@ -19,10 +19,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from watersmeet.adaptation.coordinator import ASKED_FOR, STREAM_HAS_ENDED
 from watersmeet.errors import WatersmeetError
 from watersmeet.observe.explain import explain_text
+from watersmeet.observe.measured import measured
 from watersmeet.observe.progress import EpochProgress, ProgressDict, merged_progress
-from watersmeet.plan.stages import JoinPlan
-from watersmeet.query.logical import JoinQuery
 from watersmeet.runtime.spark.driver import EpochDriver, Stopped
+from watersmeet.runtime.spark.planning import NOTHING_SEEN, Planner, explain_mode
 
 PROGRESS_KEPT = 100
 
@@ -30,12 +30,11 @@ PROGRESS_KEPT = 100
 class JoinQueryHandle:
     """A stream join that was started."""
 
-    def __init__(
-        self, query: JoinQuery, plan: JoinPlan, slots: int, sink: str, memory: Path | None, *, is_finite: bool
-    ) -> None:
+    def __init__(self, planner: Planner, slots: int, sink: str, memory: Path | None, *, is_finite: bool) -> None:
         """`is_finite`: the stream ends by itself, and what is owed is emitted then."""
         self._is_finite = is_finite
-        self._query, self._plan, self._slots, self._sink, self._memory = query, plan, slots, sink, memory
+        self._planner, self._query = planner, planner.query
+        self._slots, self._sink, self._memory = slots, sink, memory
         self._epochs: deque[EpochProgress] = deque(maxlen=PROGRESS_KEPT)
         self._inner: StreamingQuery
         self._driver: EpochDriver
@@ -134,11 +133,17 @@ class JoinQueryHandle:
         policies see of it; a pyarrow table."""
         return self._driver.group_table()
 
-    def explain(self, extended: bool = False) -> None:
-        """Print the query and its plan; extended: also Spark's plan of the last batch."""
+    def explain(self, extended: bool | str = False) -> None:
+        """Print the query and its plan. True or "extended": also Spark's plan of the last batch; "cost": also the
+        candidates for the plan side by side, with what they would cost by what the query has seen so far."""
+        mode = explain_mode(extended)
         print(explain_text(self._query, self._driver.plan, self._slots, self._epochs[-1] if self._epochs else None))
-        if extended:
+        if mode == "extended":
             self._inner.explain(True)
+        if mode == "cost":
+            plan, seen = self._driver.plan, self.epochs
+            known = measured(self._query, plan, seen) if seen else NOTHING_SEEN
+            print(f"\n{self._planner.costs_text(known, plan.trees[0])}")
 
     def note(self, progress: EpochProgress) -> None:
         self._epochs.append(progress)

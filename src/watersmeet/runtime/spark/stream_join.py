@@ -30,7 +30,7 @@ from watersmeet.query.registered import RegisteredFunction, registered
 from watersmeet.query.types import COLLATION
 from watersmeet.runtime.spark.analysis import spark_analysis
 from watersmeet.runtime.spark.options import JoinOptions, OptionValue, option_name, option_text, resolve
-from watersmeet.runtime.spark.planning import Planner
+from watersmeet.runtime.spark.planning import WAITING, Planner, explain_mode
 from watersmeet.runtime.spark.writer import JoinStreamWriter
 from watersmeet.units import parse_duration_us
 
@@ -224,10 +224,15 @@ class StreamJoin:
         """The writer that starts the query."""
         return JoinStreamWriter(self)
 
-    def explain(self) -> None:
-        """Print the query and its plan without running it."""
-        query, plan, options = self.build()
-        print(explain_text(query, plan, options.slots))
+    def explain(self, mode: str | None = None) -> None:
+        """Print the query and its plan without running it; `explain("cost")` also the candidates for the plan side by
+        side, with what they cost by the hints there are."""
+        planner, options = self.planner()
+        print(explain_text(planner.query, planner.first_plan(), options.slots))
+        if planner.waits_for_rows:
+            print(WAITING)
+        if explain_mode(mode) == "cost":
+            print(f"\n{planner.costs_text()}")
 
     def build(self, mode: OutputMode | None = None) -> tuple[JoinQuery, JoinPlan, JoinOptions]:
         """Check everything; the query, its plan for an output mode (or the one that stands for it until the first rows

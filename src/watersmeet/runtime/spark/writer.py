@@ -175,7 +175,7 @@ class JoinStreamWriter:
             folder = run_folder(options.memory_location, checkpoint.identity(), run)
             budget = budget_within(folder, options.slots, options.memory_budget_bytes)
             is_finite = not self._trigger.keys().isdisjoint(FINITE_TRIGGERS)
-            handle = JoinQueryHandle(query, plan, options.slots, sink.description, folder, is_finite=is_finite)
+            handle = JoinQueryHandle(planner, options.slots, sink.description, folder, is_finite=is_finite)
             driver = EpochDriver(
                 query,
                 plan,
