@@ -165,19 +165,23 @@ def run(population: Population, seen: Seen, rng: Random, buckets: int) -> list[t
     places = [rng.permutation(size) for size in population.sizes]
     ids = [rng.integers(0, 1 << 63, size).astype(np.uint64) for size in population.sizes]
     sums, sketches = np.zeros(4), np.zeros((2, 1, subset_count(3), buckets))
-    before = np.zeros(len(population.values), dtype=np.bool_)
     found = []
-    for counts in seen:
-        now = np.ones_like(before)
-        for place, n, rows in zip(places, counts, population.rows, strict=True):
-            now &= (place < n)[rows]
-        new = np.flatnonzero(now & ~before)
-        y, before = population.values[new], now
+    for new in new_at_looks(population, seen, places):
+        y = population.values[new]
         sums = sums + np.array([len(y), y.sum(), np.abs(y).sum(), (y * y).sum()])
         which = [stream[rows[new]] for stream, rows in zip(ids, population.rows, strict=True)]
         sketches = sketches + sketch(which, [y, np.ones(len(y))], np.zeros(len(y), dtype=np.int64), 1, buckets)
         found.append((sums, sketches))
     return found
+
+
+def new_at_looks(population: Population, seen: Seen, places: Sequence[Ints]) -> Iterator[Ints]:
+    """Per look the results that it sees first: those whose last row has arrived since the look before."""
+    first = np.zeros(len(population.values), dtype=np.int8)
+    for place, counts, rows in zip(places, zip(*seen, strict=True), population.rows, strict=True):
+        np.maximum(first, np.searchsorted(counts, place, side="right").astype(np.int8)[rows], out=first)
+    for look in range(len(seen)):
+        yield np.flatnonzero(first == look)
 
 
 def ours(look: Look, level: float) -> dict[str, Intervals]:

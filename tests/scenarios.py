@@ -14,6 +14,7 @@ that fails is printed as such a file. Event times in a file count in its `unit` 
                be closed with it; `clean`: so many epochs of clean-up after it, each tried in vain before if `lost`
     expected   the result rows, in any order; late: {stream: rows}
     groupBy, mode    of a query with aggregates in its select list; what it shows is then checked by `tests/groups.py`
+    catches    mutants (see `tests/mutants.py`) for which this is the scenario to try first
 """
 
 import json
@@ -106,6 +107,7 @@ class Scenario:
     group_by: tuple[str, ...] = ()
     mode: str | None = None
     """The output mode of a query with aggregates; None for one without."""
+    catches: tuple[str, ...] = ()
 
     @cached_property
     def query(self) -> JoinQuery:
@@ -179,6 +181,7 @@ def from_json(name: str, text: str) -> Scenario:
         trees=tuple(value.get("trees", ())),
         group_by=tuple(value.get("groupBy", ())),
         mode=value.get("mode"),
+        catches=tuple(value.get("catches", ())),
     )
     if "expected" not in value or scenario.mode is not None:
         return scenario

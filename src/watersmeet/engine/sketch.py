@@ -74,10 +74,9 @@ def sketch(
         first = groups[part] << np.int64(bits)
         for subset, hashes in _subset_hashes([stream[part] for stream in ids], salt):
             places = first + (hashes >> np.uint64(64 - bits)).astype(np.int64)
-            negative = (hashes & np.uint64(1)).astype(np.bool_)
+            sign = 1.0 - 2.0 * (hashes & np.uint64(1))
             for number, value in enumerate(values):
-                signed = np.where(negative, -value[part], value[part])
-                found[number, subset - 1] += np.bincount(places, signed, group_count << bits)
+                found[number, subset - 1] += np.bincount(places, sign * value[part], group_count << bits)
     return np.ascontiguousarray(found.reshape(len(values), subsets, group_count, buckets).swapaxes(1, 2))
 
 
