@@ -1,9 +1,10 @@
 """Scenarios acted out by the in-process runner, mishaps and adaptations included, and held against the oracle."""
 
+import random
 import shutil
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,9 @@ from watersmeet.adaptation.spill_policies import policy_named
 from watersmeet.adaptation.spilling import SpillSettings
 from watersmeet.engine.compaction import Merging
 from watersmeet.engine.inbox import chunks
-from watersmeet.plan.tree import parse_tree
+from watersmeet.plan.default_tree import default_tree
+from watersmeet.plan.probe_orders import NO_ORDERS, ProbeOrders, default_orders
+from watersmeet.plan.tree import Join, nodes_of, parse_tree
 from watersmeet.runtime.epoch import must_close
 from watersmeet.runtime.inprocess import InProcessQuery, pandas_hash
 from watersmeet.state.manifest import Order
@@ -213,6 +216,7 @@ def _start(scenario: Scenario, folder: Path, setting: Setting) -> InProcessQuery
     """A run on the folder; like every run it starts with empty memory."""
     shutil.rmtree(folder / "memory", ignore_errors=True)
     rows_max = setting.chunk_rows
+    trees = [parse_tree(text, [s.name for s in scenario.query.streams]) for text in scenario.trees]
     return InProcessQuery(
         scenario.query,
         folder / "checkpoint",
@@ -221,7 +225,8 @@ def _start(scenario: Scenario, folder: Path, setting: Setting) -> InProcessQuery
         memory=folder / "memory" if setting.memory else None,
         memory_budget_bytes=setting.budget,
         hash_keys=HASHES[setting.hash],
-        trees=[parse_tree(text, [s.name for s in scenario.query.streams]) for text in scenario.trees],
+        trees=trees,
+        orders=_drawn_orders(trees or [default_tree(scenario.query)], setting),
         cut=chunks if rows_max is None else lambda frames: chunks(frames, rows_max=rows_max),
         mode=scenario.mode,
         spill=None
@@ -229,6 +234,15 @@ def _start(scenario: Scenario, folder: Path, setting: Setting) -> InProcessQuery
         else SpillSettings(policy=policy_named(setting.spill), budget_bytes=setting.budget, upkeep=setting.upkeep),
         merging=EAGER if setting.merge_rows is None else replace(EAGER, rows_min=setting.merge_rows, **STEPWISE),
     )
+
+
+def _drawn_orders(trees: Sequence[Join], setting: Setting) -> ProbeOrders:
+    """Probe orders that differ from start to start where slots or budget do; results must not."""
+    if setting.orders is None:
+        return NO_ORDERS
+    chance = random.Random(f"{setting.orders} {setting.slots} {setting.budget}")
+    nodes = [node for tree in trees for node in nodes_of(tree)]
+    return {node: tuple(tuple(chance.sample(o, len(o))) for o in default_orders(node)) for node in nodes}
 
 
 def difference(found: Counter, expected: Counter, ours: str, theirs: str) -> str:

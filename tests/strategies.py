@@ -417,6 +417,7 @@ def _settings(draw: st.DrawFn) -> Setting:
         merge_rows=draw(st.sampled_from((None, 1, 4, 12))),
         spill=draw(st.sampled_from((None, None, *sorted(POLICIES)))),
         upkeep=draw(st.sampled_from(sorted(UPKEEPS))),
+        orders=draw(st.sampled_from((None, 0, 1, 2))),
     )
 
 

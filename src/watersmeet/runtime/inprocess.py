@@ -33,6 +33,7 @@ from watersmeet.plan.default_tree import default_tree
 from watersmeet.plan.frame import HASH, STAGE, STREAM, TIME, pool_name
 from watersmeet.plan.layout import Field, KeyValue
 from watersmeet.plan.partitioning import DEFAULT_PARTITIONS, group_of
+from watersmeet.plan.probe_orders import NO_ORDERS, ProbeOrders
 from watersmeet.plan.stages import Place, plan_join
 from watersmeet.plan.tree import Join
 from watersmeet.query.aggregates import key_column
@@ -84,6 +85,7 @@ class InProcessQuery:
         hash_keys: Hash = pandas_hash,
         cut: Callable[[Iterable[pa.RecordBatch]], Iterable[pa.Table]] = chunks,
         trees: Sequence[Join] = (),
+        orders: ProbeOrders = NO_ORDERS,
         merging: Merging = DEFAULT_MERGING,
         mode: OutputMode | None = None,
         spill: SpillSettings | None = None,
@@ -96,7 +98,7 @@ class InProcessQuery:
         if query.spark_residuals or any(column not in ids for column in derived):
             raise QueryError("derived columns and predicates on the results are evaluated by Spark")
         self.query = query
-        self.plan = plan_join(query, tuple(trees) or (default_tree(query),), partitions, mode)
+        self.plan = plan_join(query, tuple(trees) or (default_tree(query),), partitions, mode, orders)
         if self.plan.aggregate is not None and not self.plan.aggregate.by_engine:
             raise QueryError("what the engine has no expression for is evaluated by Spark")
         self.folder, self.memory, self.budget = folder, memory, memory_budget_bytes
