@@ -7,6 +7,8 @@ import sys
 import threading
 from pathlib import Path
 
+from pyspark.sql import SparkSession
+
 import watersmeet
 from tests.spark.driver_program import JAVA_OPTIONS
 from tests.spark.helpers import until
@@ -14,6 +16,13 @@ from watersmeet.failpoints import VARIABLE
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = Path(watersmeet.__file__).parents[1]
+
+
+def visiting(spark: SparkSession) -> dict[str, str]:
+    """The environment of drivers that are guests in the JVM of a session, one at a time."""
+    server = spark._jvm.org.apache.spark.api.python.Py4JServer(spark.sparkContext._jsc.sc().conf())
+    server.start()
+    return {"PYSPARK_GATEWAY_PORT": str(server.getListeningPort()), "PYSPARK_GATEWAY_SECRET": server.secret()}
 
 
 class Driver:
