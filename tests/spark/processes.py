@@ -7,13 +7,21 @@ import sys
 import threading
 from pathlib import Path
 
+from pyspark.sql import SparkSession
+
 import watersmeet
-from tests.spark.driver_program import JAVA_OPTIONS
 from tests.spark.helpers import until
 from watersmeet.failpoints import VARIABLE
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = Path(watersmeet.__file__).parents[1]
+
+
+def visiting(spark: SparkSession) -> dict[str, str]:
+    """The environment of drivers that are guests in the JVM of a session, one at a time."""
+    server = spark._jvm.org.apache.spark.api.python.Py4JServer(spark.sparkContext._jsc.sc().conf())
+    server.start()
+    return {"PYSPARK_GATEWAY_PORT": str(server.getListeningPort()), "PYSPARK_GATEWAY_SECRET": server.secret()}
 
 
 class Driver:
@@ -25,11 +33,10 @@ class Driver:
         *,
         failpoint: str | None = None,
         master: str = "local[2]",
-        java_options: str = "",
         **environment: str,
     ) -> None:
         paths = [str(PACKAGES), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), JAVA_OPTIONS: java_options, **environment}
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **environment}
         env.pop(VARIABLE, None)
         if failpoint is not None:
             env[VARIABLE] = failpoint

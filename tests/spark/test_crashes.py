@@ -1,7 +1,7 @@
 """Whatever is killed when: the final output equals the oracle's, and a reader meanwhile sees whole epochs only.
 
 Drivers run in processes of their own (`driver_program`) and are killed with SIGKILL, at each failpoint of the commit
-protocol and at random moments. All crashes of a test happen to one checkpoint, one after the other.
+protocol and, with their JVM, at random moments. All crashes of a test happen to one checkpoint, one after the other.
 """
 
 import json
@@ -20,9 +20,9 @@ import pytest
 from pyspark.errors import AnalysisException
 
 from tests.oracle import canonical
-from tests.spark.driver_program import BYTES_AT_ONCE, JOIN_OPTIONS
+from tests.spark.driver_program import BYTES_AT_ONCE, JOIN_OPTIONS, WORKERS_FAILPOINT
 from tests.spark.helpers import READINGS, answer, expected, join_of, output, random_batches, until, write_batches
-from tests.spark.processes import PACKAGES, Driver
+from tests.spark.processes import PACKAGES, Driver, visiting
 from watersmeet.adaptation.clean_up import groups_left
 from watersmeet.errors import CheckpointError, FencedError
 from watersmeet.state.checkpoint import Checkpoint
@@ -56,20 +56,8 @@ SPILL_CRASHES = [
     ("after-sink@2", "driver", False),  # of the second one, when the first was sent again
     ("groups-cleaned@3", "worker", True),  # of the third or fourth one
 ]
-KILLS = int(os.environ.get("WATERSMEET_KILLS", "5"))
+KILLS = int(os.environ.get("WATERSMEET_KILLS", "3"))
 READ_SCHEMA = "k int, a_ts timestamp, a_v long, b_ts timestamp, b_v long, c_ts timestamp, c_v long"
-
-
-@pytest.fixture(scope="module")
-def java_options(tmp_path_factory) -> str:
-    """Options that let a JVM start from an archive of the classes it needs: it saves half of every start."""
-    base = tmp_path_factory.mktemp("archive")
-    write_batches(base, crash_batches(1))
-    archive = base / "classes.jsa"
-    driver = Driver(base, java_options=f"-XX:ArchiveClassesAtExit={archive}")
-    driver.go()
-    assert driver.wait() == 0, driver.complaint()
-    return f"-XX:SharedArchiveFile={archive}"
 
 
 def crash_batches(count: int):
@@ -175,27 +163,42 @@ def test_every_failpoint_in_the_code_is_in_the_list():
     assert named == {failpoint.partition("@")[0] for failpoint, _, _ in listed if not failpoint.startswith("write:")}
 
 
-def test_a_crash_at_every_failpoint(spark, tmp_path, java_options):
+def crash_one_by_one(spark, folder: Path, crashes: list[tuple], **environment: str) -> Iterator[str]:
+    """A driver for each failpoint, and after each death its name; then one that must come to the end.
+
+    They are guests in the JVM of the test, and only Python dies: the JVM waits for it, and has nothing to lose.
+    """
+    environment |= visiting(spark)
+
+    def park(failpoint: str | None, place: str, _: object) -> Driver:
+        if place == "worker":
+            return Driver(folder, **environment, **{WORKERS_FAILPOINT: failpoint})
+        return Driver(folder, failpoint=failpoint, **environment)
+
+    parked = park(*crashes[0])
+    for (failpoint, place, acknowledged), following in zip(crashes, [*crashes[1:], (None, "", None)], strict=True):
+        driver = parked
+        driver.go()
+        parked = park(*following)
+        code = driver.wait()
+        if place == "driver":
+            assert code == -signal.SIGKILL, f"{failpoint}: exit code {code}\n{driver.complaint()}"
+        else:  # the Python worker is killed, and the task and the query fail
+            assert code > 0, f"{failpoint}: exit code {code}"
+            assert "Python worker exited unexpectedly" in driver.complaint()
+        until(lambda: not spark.streams.active, what="the JVM to give up the query")
+        assert is_last_epoch_acknowledged(folder) is acknowledged, failpoint
+        yield failpoint
+    parked.go()
+    assert parked.wait() == 0, parked.complaint()
+
+
+def test_a_crash_at_every_failpoint(spark, tmp_path):
     batches = crash_batches(14)
     write_batches(tmp_path, batches)
-    pending: Iterator = iter([*CRASHES, (None, "", None)])
-    parked = Driver(tmp_path, failpoint=CRASHES[0][0], java_options=java_options)
-    next(pending)
     with PollingReader(spark, tmp_path / "out") as reader:
-        for failpoint, place, acknowledged in CRASHES:
-            driver = parked
-            driver.go()
-            parked = Driver(tmp_path, failpoint=next(pending)[0], java_options=java_options)
-            code = driver.wait()
-            if place == "driver":
-                assert code == -signal.SIGKILL, f"{failpoint}: exit code {code}\n{driver.complaint()}"
-            else:  # the Python worker is killed, and the task and the query fail
-                assert code > 0, f"{failpoint}: exit code {code}"
-                assert "Python worker exited unexpectedly" in driver.complaint()
-            assert is_last_epoch_acknowledged(tmp_path) is acknowledged, failpoint
+        for failpoint in crash_one_by_one(spark, tmp_path, CRASHES):
             assert not reader.problems, f"{failpoint}: {reader.problems}"
-        parked.go()
-        assert parked.wait() == 0, parked.complaint()
         right = answer(join_of(spark, tmp_path), batches_taken(tmp_path, batches))
         until(lambda: reader.problems or reader.seen[-1] == right.results, 60, "the reader to see everything")
     assert not reader.problems
@@ -204,36 +207,25 @@ def test_a_crash_at_every_failpoint(spark, tmp_path, java_options):
     assert_no_leftovers(tmp_path)
 
 
-def test_crashes_of_a_query_that_spills_and_cleans_up(spark, tmp_path, java_options):
+def test_crashes_of_a_query_that_spills_and_cleans_up(spark, tmp_path):
     """One that is killed in the middle of a clean-up goes on with it, and does not start over."""
     batches = crash_batches(6)
     write_batches(tmp_path, batches)
-    options = {"java_options": java_options, JOIN_OPTIONS: json.dumps(SPILLING), BYTES_AT_ONCE: "1"}
     checkpoint = Checkpoint(tmp_path / "ck")
-    pending = iter([*SPILL_CRASHES[1:], (None, "", None)])
-    parked = Driver(tmp_path, failpoint=SPILL_CRASHES[0][0], **options)
     left, kinds = [], []
-    for failpoint, place, acknowledged in SPILL_CRASHES:
-        driver = parked
-        driver.go()
-        parked = Driver(tmp_path, failpoint=next(pending)[0], **options)
-        code = driver.wait()
-        assert (code == -signal.SIGKILL) is (place == "driver"), f"{failpoint}: exit code {code}\n{driver.complaint()}"
-        assert code != 0, failpoint
-        assert is_last_epoch_acknowledged(tmp_path) is acknowledged, failpoint
+    options = {JOIN_OPTIONS: json.dumps(SPILLING), BYTES_AT_ONCE: "1"}
+    for _ in crash_one_by_one(spark, tmp_path, SPILL_CRASHES, **options):
         last = checkpoint.latest()
         kinds.append("cleaning" if last.cleaning else "spilled" if last.ran else "plain")
         left.append(groups_left(last))
     assert kinds == ["plain", "spilled", "spilled", "plain", *["cleaning"] * 3]
-    parked.go()
-    assert parked.wait() == 0, parked.complaint()
     assert left[3] > left[4] > left[5] >= left[6] > groups_left(checkpoint.latest()) == 0
     right = expected(join_of(spark, tmp_path), batches_taken(tmp_path, batches))
     assert output(spark, tmp_path / "out") == right
     assert_no_leftovers(tmp_path)
 
 
-def test_kills_at_random_moments(spark, tmp_path, java_options):
+def test_kills_at_random_moments(spark, tmp_path):
     """`WATERSMEET_KILLS=20` is the long run."""
     seed = int(os.environ.get("WATERSMEET_SEED", random.SystemRandom().randrange(1 << 32)))
     print(f"seed {seed}")
@@ -243,12 +235,12 @@ def test_kills_at_random_moments(spark, tmp_path, java_options):
     manifests = tmp_path / "ck" / "watersmeet" / "manifests"
     memory = memory_folder(tmp_path)
     kills = 0
-    parked = Driver(tmp_path, java_options=java_options)
+    parked = Driver(tmp_path)
     with PollingReader(spark, tmp_path / "out") as reader:
         while kills < KILLS:
             driver = parked
             driver.go()
-            parked = Driver(tmp_path, java_options=java_options)
+            parked = Driver(tmp_path)
             driver.wait_started()
             runs = list(memory.iterdir())
             known = set(manifests.iterdir()) if manifests.exists() else set()
@@ -274,20 +266,6 @@ def test_kills_at_random_moments(spark, tmp_path, java_options):
     assert output(spark, tmp_path / "out") == right.results
     assert len(set(reader.epochs(right.batches))) > 3
     assert_no_leftovers(tmp_path)
-
-
-def test_a_task_that_dies_is_repeated(spark, tmp_path, java_options):
-    """Where Spark may repeat tasks, the death of a Python worker ends nothing: its files are left out."""
-    batches = crash_batches(4)
-    write_batches(tmp_path, batches)
-    # A fresh worker has made fewer visits than the one that dies, so the repeated task gets through.
-    driver = Driver(tmp_path, failpoint="segment-durable@6", master="local[2,4]", java_options=java_options)
-    driver.go()
-    assert driver.wait() == 0, driver.complaint()
-    assert output(spark, tmp_path / "out") == expected(join_of(spark, tmp_path), batches)
-    checkpoint = Checkpoint(tmp_path / "ck")
-    orphans = {file.name for file in checkpoint.segments.iterdir()} - set(checkpoint.latest().segments)
-    assert orphans, "no worker died"
 
 
 def test_a_sink_that_still_runs_when_the_query_is_stopped(spark, tmp_path):

@@ -17,12 +17,14 @@ other stages, the union is shuffled again, because Spark cannot zip partitions t
 
 from __future__ import annotations
 
+import gc
 import json
 import uuid
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import reduce
+from itertools import count
 from pathlib import Path
 
 import pyarrow as pa
@@ -72,6 +74,8 @@ ARROW_BATCH_ROWS = 1 << 16
 UNLIMITED = (1 << 31) - 1
 PACKED_BYTES_MAX = 16 << 20
 """About so many bytes of groups are one value of a Spark row, which cannot have 2 GiB."""
+
+_tasks_before = count()
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +261,9 @@ def no_frames(session: SparkSession, plan: JoinPlan) -> DataFrame:
 
 def _this_task(tasks: Sequence[SlotTask], folders: Folders) -> SlotTask:
     """What the running Spark task has to do, with a name of its own for this attempt."""
+    if next(_tasks_before) == 1:
+        # Spark collects garbage after every task; it need not look each time through all that the first one imported.
+        gc.freeze()
     context = TaskContext.get()
     assert context is not None
     if folders.memory is not None and not folders.memory.exists():
@@ -270,7 +277,10 @@ def _group_work(plan: JoinPlan, tasks: Sequence[SlotTask], folders: Folders):  #
         assert plan.aggregate is not None
         task = _this_task(tasks, folders)
         reports: list[str | None] = []
-        accumulated = received(plan.aggregate, frames, reports) if task.closing_us is None else ()
+        if task.closing_us is not None:
+            # What made Spark start the task, and is no rows of ours. It gives up a worker that leaves something unread.
+            deque(frames, maxlen=0)
+        accumulated = received(plan.aggregate, frames, reports)
         running = aggregate_step(plan, task, accumulated, folders.tiers(task))
         while True:
             try:
