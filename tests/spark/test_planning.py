@@ -1,0 +1,181 @@
+"""Which plan a query runs: chosen by hints or by its first micro-batch, kept by its checkpoint, explained with costs."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tests.spark.helpers import output, read_stream, run, write_batches
+from watersmeet import StreamJoin
+from watersmeet.errors import OptionError, WatersmeetError
+from watersmeet.plan.tree import tree_text
+
+SCHEMA = pa.schema([("x", pa.int64()), ("y", pa.int64()), ("v", pa.float64()), ("ts", pa.timestamp("us", "UTC"))])
+ROWS = {"a": 900, "b": 300, "c": 60, "d": 15}
+CHAIN = "a.x = b.x AND b.y = c.y AND c.x = d.x AND a.v < d.v"
+SMALL_FIRST = "(a (b (c d)))"
+
+
+def minutes(count, rows=ROWS, start=0):
+    """Batches of a minute: d is rare and selective, so it is best to begin there."""
+    made = []
+    for number in range(start, start + count):
+        rng = np.random.default_rng(number)
+        batch = {}
+        for name, size in rows.items():
+            times = np.sort(rng.integers(number * 60_000_000, (number + 1) * 60_000_000, size))
+            columns = [rng.integers(0, 40, size), rng.integers(0, 200, size), rng.random(size), times]
+            batch[name] = pa.table([pa.array(c) for c in columns], names=SCHEMA.names).cast(SCHEMA)
+        made.append(batch)
+    return made
+
+
+def chain(spark, base, **options):
+    join = StreamJoin(spark)
+    for name in ROWS:
+        join.stream(name, read_stream(spark, base / name, SCHEMA), eventTime="ts", delay="1 second")
+    join.where(CHAIN).within("30 seconds").options(**options)
+    return join.select(*(f"{name}.v AS {name}v" for name in ROWS))
+
+
+def kept(checkpoint):
+    return json.loads((checkpoint / "watersmeet" / "query.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("minutes")
+    write_batches(folder, minutes(2))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def right(spark, base, tmp_path_factory):
+    """The results of a plan that was asked for."""
+    folder = tmp_path_factory.mktemp("asked")
+    run(chain(spark, base, plan="(((a b) c) d)", slots=2), folder / "out", folder / "ck")
+    found = output(spark, folder / "out")
+    assert found.total() > 50
+    return found
+
+
+def test_the_first_micro_batch_decides_and_a_restart_keeps_the_plan(spark, base, right, tmp_path, capsys):
+    join = chain(spark, base, slots=2)
+    join.explain()
+    said = capsys.readouterr().out
+    assert "chosen by cost when the first micro-batch is there" in said
+    assert SMALL_FIRST not in said
+    query = run(join, tmp_path / "out", tmp_path / "ck")
+    assert output(spark, tmp_path / "out") == right
+    assert kept(tmp_path / "ck")["fingerprint"]["plan"] == SMALL_FIRST
+    query.explain()
+    assert f"== Plan {SMALL_FIRST} ==" in capsys.readouterr().out
+    # The plan stays, though hints would now choose another; one that is asked for by its tree is refused.
+    again = chain(spark, base, slots=1)
+    for name in ROWS:
+        again.hint(name, rowsPerSecond=1)
+    assert f"== Plan {SMALL_FIRST} ==" not in _explained(again, capsys)
+    run(again, tmp_path / "out", tmp_path / "ck").explain()
+    assert f"== Plan {SMALL_FIRST} ==" in capsys.readouterr().out
+    assert output(spark, tmp_path / "out") == right
+    with pytest.raises(WatersmeetError, match=r"DIFFERENT_JOIN.*plan: checkpoint has '\(a \(b \(c d\)\)\)'"):
+        run(chain(spark, base, plan="(((a b) c) d)"), tmp_path / "out", tmp_path / "ck")
+
+
+def _explained(join, capsys, *mode):
+    capsys.readouterr()
+    join.explain(*mode)
+    return capsys.readouterr().out
+
+
+def test_a_small_first_micro_batch_decides_nothing(spark, tmp_path):
+    write_batches(tmp_path, minutes(1, dict.fromkeys(ROWS, 20)))
+    join = chain(spark, tmp_path)
+    standing_for_it = tree_text(join.build()[1].trees[0], list(ROWS))
+    run(join, tmp_path / "out", tmp_path / "ck")
+    assert kept(tmp_path / "ck")["fingerprint"]["plan"] == standing_for_it != SMALL_FIRST
+
+
+def test_hints_on_all_rates_decide_at_once(spark, base, right, tmp_path, capsys):
+    join = chain(spark, base, slots=2)
+    for name, rows in ROWS.items():
+        join.hint(name, rowsPerSecond=rows / 60)
+    join.hint("b.y = c.y", selectivity=1 / 200).hint("key 0", selectivity=1 / 40).hint("key 2", selectivity=1 / 40)
+    said = _explained(join, capsys, "cost")
+    assert f"== Plan {SMALL_FIRST} ==" in said
+    assert "chosen by cost when" not in said
+    assert f"* {SMALL_FIRST}" in said
+    assert "one node over all, dominated" in said
+    assert f"chosen: {SMALL_FIRST}: " in said
+    assert "known: steady a 15 rows/s, b 5 rows/s, c 1 rows/s, d 0.25 rows/s" in said
+    assert "known: key 1 lets pass 0.005 of the pairs\n" in said
+    assert "residual 0 lets pass 0.3333 of what it tests, by default (hint('residual 0', selectivity=...))" in said
+    run(join, tmp_path / "out", tmp_path / "ck")
+    assert output(spark, tmp_path / "out") == right
+    assert kept(tmp_path / "ck")["probeOrders"].keys() == {"(c d)", "(b (c d))", SMALL_FIRST}
+
+
+def test_a_query_that_has_run_shows_what_plans_would_cost_by_what_it_has_seen(spark, base, right, tmp_path, capsys):
+    query = run(chain(spark, base, plan="(a (b (c d)))", memoryBudget="1k"), tmp_path / "out", tmp_path / "ck")
+    assert output(spark, tmp_path / "out") == right
+    capsys.readouterr()
+    query.explain("cost")
+    said = capsys.readouterr().out
+    line = next(line for line in said.splitlines() if line.startswith("known: steady"))
+    rates = [float(word.split()[1]) for word in line.removeprefix("known: steady ").split(", ")]
+    assert rates == pytest.approx([15, 5, 1, 0.25], rel=0.2)
+    told = [line.split() for line in said.splitlines() if line.startswith("known: key ")]
+    assert [float(words[5]) for words in told] == pytest.approx([1 / 40, 1 / 200, 1 / 40], rel=0.4)
+    assert "running" in said
+    assert "too much state" in said
+    assert "no plan found is within its budgets" in said
+
+
+@pytest.mark.parametrize("plan", ["bjtree", "mjoin-init", "bjtree-init", "Exhaustive", "mjoin"])
+def test_other_ways_to_find_a_plan(spark, base, right, tmp_path, plan):
+    run(
+        chain(spark, base, plan=plan, slots=2, cpuBudget=0.5, explorationTime="10 ms"),
+        tmp_path / "out",
+        tmp_path / "ck",
+    )
+    assert output(spark, tmp_path / "out") == right
+    assert (kept(tmp_path / "ck")["fingerprint"]["plan"] == "(a b c d)") == (plan == "mjoin")
+
+
+@pytest.mark.parametrize(
+    ("hint", "message"),
+    [
+        (("e", {"rowsPerSecond": 1}), "unknown stream 'e'"),
+        (("a", {}), "hint 'a' says nothing"),
+        (("a", {"rowsPerSecond": 1, "selectivity": 1}), "hint 'a' says two things"),
+        (("a", {"rowsPerSecond": -1}), "must be a number from 0, not -1"),
+        (("a.x = b.x", {"selectivity": 2}), "must be a share from 0 to 1, not 2"),
+        (("a.x = d.x", {"selectivity": 0.1}), "hint: the query has no predicate 'a.x = d.x'"),
+        (("a.z = d.x", {"selectivity": 0.1}), "hint 'a.z = d.x': "),
+    ],
+)
+def test_hints_that_cannot_be_meant(spark, base, hint, message):
+    with pytest.raises(OptionError) as error:
+        chain(spark, base).hint(hint[0], **hint[1]).build()
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"plan": "best"}, "option plan 'best' is neither a join tree nor a way to find one"),
+        ({"cpuBudget": "much"}, "option cpuBudget must be a number more than 0, not 'much'"),
+        ({"cpuBudget": 0}, "option cpuBudget must be a number more than 0, not '0'"),
+        ({"explorationTime": "a while"}, "a while"),
+    ],
+)
+def test_options_that_cannot_be_meant(spark, base, options, message):
+    with pytest.raises(OptionError) as error:
+        chain(spark, base, **options).build()
+    assert message in str(error.value)
+
+
+def test_an_explain_mode_that_there_is_not(spark, base):
+    with pytest.raises(OptionError, match=r"unknown explain mode 'costs'.*did you mean 'cost'"):
+        chain(spark, base).explain("costs")
