@@ -1,4 +1,4 @@
-"""Which plan a query runs: chosen by hints or by its first micro-batch, kept by its checkpoint, explained with costs."""
+"""Which plan a query runs: chosen by hints or by its first micro-batch, kept by its checkpoint, told with its costs."""
 
 import json
 
@@ -117,7 +117,7 @@ def test_hints_on_all_rates_decide_at_once(spark, base, right, tmp_path, capsys)
 
 
 def test_a_query_that_has_run_shows_what_plans_would_cost_by_what_it_has_seen(spark, base, right, tmp_path, capsys):
-    query = run(chain(spark, base, plan="(a (b (c d)))", memoryBudget="1k"), tmp_path / "out", tmp_path / "ck")
+    query = run(chain(spark, base, plan="(((a b) c) d)", memoryBudget="1k"), tmp_path / "out", tmp_path / "ck")
     assert output(spark, tmp_path / "out") == right
     capsys.readouterr()
     query.explain("cost")
@@ -127,7 +127,7 @@ def test_a_query_that_has_run_shows_what_plans_would_cost_by_what_it_has_seen(sp
     assert rates == pytest.approx([15, 5, 1, 0.25], rel=0.2)
     told = [line.split() for line in said.splitlines() if line.startswith("known: key ")]
     assert [float(words[5]) for words in told] == pytest.approx([1 / 40, 1 / 200, 1 / 40], rel=0.4)
-    assert "running" in said
+    assert "the plan now" in said
     assert "too much state" in said
     assert "no plan found is within its budgets" in said
 

@@ -11,7 +11,7 @@ import shlex
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -158,13 +158,18 @@ def _explain(chosen: argparse.Namespace, given: list[str]) -> int:
     on_spark.check_options(chosen.option)
     with on_spark.session(chosen.master, dict(chosen.conf), chosen.packages, _say) as spark, on_spark.spark_errors():
         join = on_spark.build_join(spark, asked.text, asked.streams, chosen.option, predicates, _say)
-        query, plan, options = join.build()
-    hints = assumptions(query, asked.sources, chosen.rate, chosen.selectivity, chosen.after)
+        planner, options = join.planner()
+        query = planner.query
+        hints = assumptions(query, asked.sources, chosen.rate, chosen.selectivity, chosen.after)
+        planner = replace(planner, known=hints)
+        plan = planner.first_plan()
 
     from watersmeet.observe.estimates_text import estimates_text, join_graph_text
     from watersmeet.observe.explain import explain_text
 
     parts = [join_graph_text(query), explain_text(query, plan, options.slots), estimates_text(query, plan, hints)]
+    if all(stream.name in hints.rates for stream in query.streams):
+        parts.append(planner.costs_text(running=plan.trees[0], say=None))
     print("\n\n".join(parts))
     return 0
 

@@ -37,11 +37,12 @@ def costs_text(
     choice: Choice,
     *,
     running: Join | None = None,
-    say: Saying = IN_CODE,
+    say: Saying | None = IN_CODE,
 ) -> str:
     """The section of `explain("cost")`: all candidates, the budgets, why the winner won, and what it rests on.
 
-    `running` is the tree that runs, where that is not what would be chosen now."""
+    `running` is the tree that runs, whatever would be chosen now; without `say`, what it rests on is told elsewhere.
+    """
     names = [stream.name for stream in query.streams]
     rows = _rows(model, budget, choice, running)
     texts = [tree_text(row.tree, names) for row in rows]
@@ -54,7 +55,7 @@ def costs_text(
     lines.append(f"  {'budget':<{width}} {_cpu(budget.cpu_s):>9} {_bytes(budget.memory_bytes):>10}")
     lines.append(f"chosen: {tree_text(choice.winner.tree, names)}: {choice.reason}")
     lines.append(f"looked at {choice.plans_seen} plans ({choice.strategy})")
-    return "\n".join([*lines, *(f"known: {line}" for line in assumed(query, known, say))])
+    return "\n".join([*lines, *(f"known: {line}" for line in (assumed(query, known, say) if say else ()))])
 
 
 def _rows(model: CostModel, budget: Budget, choice: Choice, running: Join | None) -> list[_Row]:
@@ -69,8 +70,8 @@ def _rows(model: CostModel, budget: Budget, choice: Choice, running: Join | None
     for states, plan in sorted(plans.items(), key=lambda item: (item[1].cpu_s, item[1].memory_bytes)):
         is_winner = states == states_of(choice.winner.tree)
         remarks = [kinds[states]] if states in kinds else []
-        if running is not None and states == states_of(running):
-            remarks.append("running")
+        if running is not None and states == states_of(running) and not is_winner:
+            remarks.append("the plan now")
         if plan.cpu_s > budget.cpu_s:
             remarks.append("too much CPU")
         if plan.memory_bytes > budget.memory_bytes:

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame
 
 from watersmeet.errors import OptionError, unknown_name
 from watersmeet.observe.costs_text import costs_text
-from watersmeet.observe.estimates_text import IN_CODE, rates_wanted
+from watersmeet.observe.estimates_text import IN_CODE, Saying, rates_wanted
 from watersmeet.optimizer.assumptions import Assumptions, graph_of
 from watersmeet.optimizer.cost import CostModel
 from watersmeet.optimizer.dominating import Budget
@@ -106,12 +106,16 @@ class Planner:
         strategy = self.asked if self.is_choice else AUTO
         return optimise(self._model(known), self.budget, strategy, exploration_seconds=self.exploration_s)
 
-    def costs_text(self, seen: Assumptions = NOTHING_SEEN, running: Join | None = None) -> str:
-        """The candidates side by side, by hints and by what a running query has seen, or what is missing for that."""
+    def costs_text(
+        self, seen: Assumptions = NOTHING_SEEN, *, running: Join | None = None, say: Saying | None = IN_CODE
+    ) -> str:
+        """The candidates side by side, by hints and by what a running query has seen, or what is missing for that;
+        without `say`, not what they rest on."""
         known = completed(self.known, seen)
         if missing := [stream.name for stream in self.query.streams if stream.name not in known.rates]:
-            return "\n".join(["== Costs per slot ==", rates_wanted(missing, IN_CODE)])
-        return costs_text(self.query, known, self._model(known), self.budget, self.choice(known), running=running)
+            return "\n".join(["== Costs per slot ==", rates_wanted(missing, say or IN_CODE)])
+        model, choice = self._model(known), self.choice(known)
+        return costs_text(self.query, known, model, self.budget, choice, running=running, say=say)
 
     def _model(self, known: Assumptions) -> CostModel:
         return CostModel(graph_of(self.query, known), slots=self.slots)

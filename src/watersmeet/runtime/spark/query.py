@@ -143,7 +143,7 @@ class JoinQueryHandle:
         if mode == "cost":
             plan, seen = self._driver.plan, self.epochs
             known = measured(self._query, plan, seen) if seen else NOTHING_SEEN
-            print(f"\n{self._planner.costs_text(known, plan.trees[0])}")
+            print(f"\n{self._planner.costs_text(known, running=plan.trees[0])}")
 
     def note(self, progress: EpochProgress) -> None:
         self._epochs.append(progress)
