@@ -10,6 +10,8 @@ from tests.spark.helpers import output, read_stream, run, write_batches
 from watersmeet import StreamJoin
 from watersmeet.errors import OptionError, WatersmeetError
 from watersmeet.plan.tree import tree_text
+from watersmeet.runtime.spark.learning import learn
+from watersmeet.runtime.spark.source import unite
 
 SCHEMA = pa.schema([("x", pa.int64()), ("y", pa.int64()), ("v", pa.float64()), ("ts", pa.timestamp("us", "UTC"))])
 ROWS = {"a": 900, "b": 300, "c": 60, "d": 15}
@@ -87,6 +89,29 @@ def _explained(join, capsys, *mode):
     capsys.readouterr()
     join.explain(*mode)
     return capsys.readouterr().out
+
+
+def test_what_a_micro_batch_shows(spark, tmp_path):
+    batch = minutes(1)[0]
+    join = chain(spark, tmp_path).where("a.v >= 0.5")
+    query = join.build()[0]
+    rows = unite(query, {name: spark.createDataFrame(table.to_pandas()) for name, table in batch.items()})
+    found = learn(query, rows, 1)
+    numbers = {name: table.set_column(3, "ts", table["ts"].cast(pa.int64())) for name, table in batch.items()}
+    columns = {name: {c: table[c].to_numpy() for c in table.column_names} for name, table in numbers.items()}
+    kept_a = columns["a"]["v"] >= 0.5
+    seconds = (max(c["ts"].max() for c in columns.values()) - min(c["ts"].min() for c in columns.values())) / 1e6
+    assert found.rates["a"] == pytest.approx(kept_a.sum() / seconds, rel=0.01)
+    assert found.rates["d"] == pytest.approx(15 / seconds, rel=0.01)
+    # key 0 is c.x = d.x, key 1 is b.y = c.y, key 2 is a.x = b.x
+    pairs = [("c", "d", "x"), ("b", "c", "y"), ("a", "b", "x")]
+    for number, (left, right, column) in enumerate(pairs):
+        one, other = columns[left][column], columns[right][column]
+        one = one[kept_a] if left == "a" else one
+        assert found.keys[number] == pytest.approx((one[:, None] == other[None, :]).mean(), rel=1e-9)
+    less = columns["a"]["v"][kept_a][:, None] < columns["d"]["v"][None, :]
+    assert found.residuals[0] == pytest.approx(less.mean(), abs=0.1)
+    assert learn(query, rows, 10_000) is None
 
 
 def test_a_small_first_micro_batch_decides_nothing(spark, tmp_path):

@@ -4,9 +4,14 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watersmeet.plan.frame import HASH, REPORT, RESULTS, STAGE, STREAM, TIME, frame_of, pool_name
-from watersmeet.plan.layout import StoreLayout
-from watersmeet.plan.tree import Leaf
+from watersmeet.plan.frame import HASH, REPORT, RESULTS, STAGE, STREAM, TIME, frame_of, pool_name, source_frame
+from watersmeet.plan.layout import KeyValue, StoreLayout, field_type
+from watersmeet.plan.stages import plan_join
+from watersmeet.plan.tree import Leaf, parse_tree
+from watersmeet.query.expressions import Column
+from watersmeet.query.logical import Stream, build_query
+
+READINGS = pa.schema([("k", pa.int64()), ("j", pa.int64()), ("v", pa.float64()), ("ts", pa.timestamp("us", "UTC"))])
 
 TYPES = (pa.int64(), pa.string(), pa.float64(), pa.decimal128(6, 2), pa.decimal128(9, 3))
 
@@ -54,3 +59,25 @@ def test_only_where_rows_pass_several_stages_reports_travel_with_them():
     stage = ((pa.int32(),), [store(), store()])
     assert REPORT not in frame_of([stage], None).schema.names
     assert frame_of([stage, stage], None).schema.names[-2:] == [REPORT, RESULTS]
+
+
+def test_the_source_frame_has_all_that_any_plan_may_read():
+    streams = [Stream(name, READINGS, "ts") for name in "abc"]
+    query = build_query(
+        streams, where=["a.k = b.k AND b.j = c.j", "a.v < c.v"], within="1 minute", windows={}, select=["a.ts", "c.k"]
+    )
+    source = source_frame(query)
+    fields = [dict(columns).keys() for columns in source.columns]
+    # event times travel as such; b.k and b.j are read as values of their classes only
+    assert fields[0] == {Column("a", "v"), KeyValue(1)}
+    assert fields[1] == {KeyValue(0), KeyValue(1)}
+    assert fields[2] == {Column("c", "k"), Column("c", "v"), KeyValue(0)}
+    for tree in ("(a b c)", "((a b) c)", "(a (b c))"):
+        for stage in plan_join(query, (parse_tree(tree, "abc"),), 4).stages:
+            for layout in stage.inputs:
+                if isinstance(layout.tree, Leaf):
+                    assert {f for f, where in layout.sources if where.kind == "payload"} <= fields[layout.tree.stream]
+    for columns in source.columns:
+        places = [place for _, place in columns]
+        assert len(set(places)) == len(places)
+        assert [source.pool[place] for place in places] == [field_type(query, field) for field, _ in columns]
