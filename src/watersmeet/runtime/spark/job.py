@@ -17,12 +17,14 @@ other stages, the union is shuffled again, because Spark cannot zip partitions t
 
 from __future__ import annotations
 
+import gc
 import json
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import reduce
+from itertools import count
 from pathlib import Path
 
 import pyarrow as pa
@@ -71,6 +73,8 @@ ARROW_BATCH_ROWS = 1 << 16
 UNLIMITED = (1 << 31) - 1
 PACKED_BYTES_MAX = 16 << 20
 """About so many bytes of groups are one value of a Spark row, which cannot have 2 GiB."""
+
+_tasks_before = count()
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +259,9 @@ def no_frames(session: SparkSession, plan: JoinPlan) -> DataFrame:
 
 def _this_task(tasks: Sequence[SlotTask], folders: Folders) -> SlotTask:
     """What the running Spark task has to do, with a name of its own for this attempt."""
+    if next(_tasks_before) == 1:
+        # Spark collects garbage after every task; it need not look each time through all that the first one imported.
+        gc.freeze()
     context = TaskContext.get()
     assert context is not None
     if folders.memory is not None and not folders.memory.exists():
