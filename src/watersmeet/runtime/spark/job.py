@@ -20,7 +20,7 @@ from __future__ import annotations
 import gc
 import json
 import uuid
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import reduce
@@ -275,7 +275,10 @@ def _group_work(plan: JoinPlan, tasks: Sequence[SlotTask], folders: Folders):  #
         assert plan.aggregate is not None
         task = _this_task(tasks, folders)
         reports: list[str | None] = []
-        accumulated = received(plan.aggregate, frames, reports) if task.closing_us is None else ()
+        if task.closing_us is not None:
+            # What made Spark start the task, and is no rows of ours. It gives up a worker that leaves something unread.
+            deque(frames, maxlen=0)
+        accumulated = received(plan.aggregate, frames, reports)
         running = aggregate_step(plan, task, accumulated, folders.tiers(task))
         while True:
             try:
