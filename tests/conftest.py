@@ -7,19 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.spark.session import SESSION_SETTINGS
+
 # Before anything starts a JVM: workers run this very Python, and nothing listens beyond this machine.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-
-SESSION_SETTINGS = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.sql.shuffle.partitions": "2",
-    # Nothing may depend on the zone of the session, so it is one that is never UTC.
-    "spark.sql.session.timeZone": "America/Los_Angeles",
-    # Many short jobs: compiling well costs more than it brings.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-}
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

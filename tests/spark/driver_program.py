@@ -5,7 +5,6 @@
 With PYSPARK_GATEWAY_PORT it is a guest in the JVM of the test, which outlives it; otherwise it has a JVM of its own.
 It prints `ready` when Spark is up and waits for a line on its standard input, so that a test can have the next driver
 ready before it kills this one; then `started`, when the query runs. Exit code 0: everything is in the sink.
-With WATERSMEET_TEST_JAVA_OPTIONS that write a class archive at the end of the JVM, that end is waited for.
 WATERSMEET_TEST_JOIN_OPTIONS has options of the join, as JSON, and WATERSMEET_TEST_BYTES_AT_ONCE how much of what was
 spilled one epoch cleans up. WATERSMEET_TEST_WORKERS_FAILPOINT is the failpoint of the Python workers of a guest.
 """
@@ -20,21 +19,25 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from tests.conftest import SESSION_SETTINGS
 from tests.spark.helpers import join_of, start
+from tests.spark.session import SESSION_SETTINGS
 from watersmeet import failpoints
 from watersmeet.adaptation.clean_up import cleaning_orders
 from watersmeet.runtime.spark import driver
 
-JAVA_OPTIONS = "WATERSMEET_TEST_JAVA_OPTIONS"
 JOIN_OPTIONS = "WATERSMEET_TEST_JOIN_OPTIONS"
 BYTES_AT_ONCE = "WATERSMEET_TEST_BYTES_AT_ONCE"
 WORKERS_FAILPOINT = "WATERSMEET_TEST_WORKERS_FAILPOINT"
+SHORT_LIVED = {
+    "spark.executor.extraJavaOptions": SESSION_SETTINGS["spark.driver.extraJavaOptions"],
+    # To generate and compile code takes longer than all that it would be run for.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
 
 
 def main(folder: Path, master: str) -> None:
-    java_options = f"{SESSION_SETTINGS['spark.driver.extraJavaOptions']} {os.environ.get(JAVA_OPTIONS, '')}"
-    spark = guest_session() if "PYSPARK_GATEWAY_PORT" in os.environ else own_session(folder, master, java_options)
+    spark = guest_session() if "PYSPARK_GATEWAY_PORT" in os.environ else own_session(folder, master)
     print("ready", flush=True)
     if not sys.stdin.readline():
         os._exit(2)
@@ -44,18 +47,13 @@ def main(folder: Path, master: str) -> None:
     query = start(join_of(spark, folder).options(**options), folder / "out", folder / "ck")
     print("started", flush=True)
     query.awaitTermination()
-    if "ArchiveClassesAtExit" in java_options:
-        jvm = SparkContext._gateway.proc
-        jvm.stdin.close()
-        jvm.wait()
     # The work is done and acknowledged; an orderly end of Spark would only take time.
     os._exit(0)
 
 
-def own_session(folder: Path, master: str, java_options: str) -> SparkSession:
-    jvms = {f"spark.{kind}.extraJavaOptions": java_options for kind in ("driver", "executor")}
+def own_session(folder: Path, master: str) -> SparkSession:
     builder = SparkSession.builder.master(master).appName("watersmeet-driver")
-    for name, value in (SESSION_SETTINGS | jvms).items():
+    for name, value in (SESSION_SETTINGS | SHORT_LIVED).items():
         builder = builder.config(name, value)
     spark = builder.config("spark.local.dir", str(folder / "local")).getOrCreate()
     spark.sparkContext.setLogLevel("OFF")

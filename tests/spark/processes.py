@@ -10,7 +10,6 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 import watersmeet
-from tests.spark.driver_program import JAVA_OPTIONS
 from tests.spark.helpers import until
 from watersmeet.failpoints import VARIABLE
 
@@ -34,11 +33,10 @@ class Driver:
         *,
         failpoint: str | None = None,
         master: str = "local[2]",
-        java_options: str = "",
         **environment: str,
     ) -> None:
         paths = [str(PACKAGES), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), JAVA_OPTIONS: java_options, **environment}
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **environment}
         env.pop(VARIABLE, None)
         if failpoint is not None:
             env[VARIABLE] = failpoint

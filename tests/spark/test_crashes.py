@@ -56,20 +56,8 @@ SPILL_CRASHES = [
     ("after-sink@2", "driver", False),  # of the second one, when the first was sent again
     ("groups-cleaned@3", "worker", True),  # of the third or fourth one
 ]
-KILLS = int(os.environ.get("WATERSMEET_KILLS", "5"))
+KILLS = int(os.environ.get("WATERSMEET_KILLS", "3"))
 READ_SCHEMA = "k int, a_ts timestamp, a_v long, b_ts timestamp, b_v long, c_ts timestamp, c_v long"
-
-
-@pytest.fixture(scope="module")
-def java_options(tmp_path_factory) -> str:
-    """Options that let a JVM start from an archive of the classes it needs: it saves half of every start."""
-    base = tmp_path_factory.mktemp("archive")
-    write_batches(base, crash_batches(1))
-    archive = base / "classes.jsa"
-    driver = Driver(base, java_options=f"-XX:ArchiveClassesAtExit={archive}")
-    driver.go()
-    assert driver.wait() == 0, driver.complaint()
-    return f"-XX:SharedArchiveFile={archive}"
 
 
 def crash_batches(count: int):
@@ -237,7 +225,7 @@ def test_crashes_of_a_query_that_spills_and_cleans_up(spark, tmp_path):
     assert_no_leftovers(tmp_path)
 
 
-def test_kills_at_random_moments(spark, tmp_path, java_options):
+def test_kills_at_random_moments(spark, tmp_path):
     """`WATERSMEET_KILLS=20` is the long run."""
     seed = int(os.environ.get("WATERSMEET_SEED", random.SystemRandom().randrange(1 << 32)))
     print(f"seed {seed}")
@@ -247,12 +235,12 @@ def test_kills_at_random_moments(spark, tmp_path, java_options):
     manifests = tmp_path / "ck" / "watersmeet" / "manifests"
     memory = memory_folder(tmp_path)
     kills = 0
-    parked = Driver(tmp_path, java_options=java_options)
+    parked = Driver(tmp_path)
     with PollingReader(spark, tmp_path / "out") as reader:
         while kills < KILLS:
             driver = parked
             driver.go()
-            parked = Driver(tmp_path, java_options=java_options)
+            parked = Driver(tmp_path)
             driver.wait_started()
             runs = list(memory.iterdir())
             known = set(manifests.iterdir()) if manifests.exists() else set()
@@ -278,20 +266,6 @@ def test_kills_at_random_moments(spark, tmp_path, java_options):
     assert output(spark, tmp_path / "out") == right.results
     assert len(set(reader.epochs(right.batches))) > 3
     assert_no_leftovers(tmp_path)
-
-
-def test_a_task_that_dies_is_repeated(spark, tmp_path, java_options):
-    """Where Spark may repeat tasks, the death of a Python worker ends nothing: its files are left out."""
-    batches = crash_batches(4)
-    write_batches(tmp_path, batches)
-    # A fresh worker has made fewer visits than the one that dies, so the repeated task gets through.
-    driver = Driver(tmp_path, failpoint="segment-durable@6", master="local[2,4]", java_options=java_options)
-    driver.go()
-    assert driver.wait() == 0, driver.complaint()
-    assert output(spark, tmp_path / "out") == expected(join_of(spark, tmp_path), batches)
-    checkpoint = Checkpoint(tmp_path / "ck")
-    orphans = {file.name for file in checkpoint.segments.iterdir()} - set(checkpoint.latest().segments)
-    assert orphans, "no worker died"
 
 
 def test_a_sink_that_still_runs_when_the_query_is_stopped(spark, tmp_path):
