@@ -1,6 +1,5 @@
 """Scenarios that also run in-process, here through Spark; random data with restarts; a backlog as one huge batch."""
 
-import random
 from collections import Counter
 from pathlib import Path
 
@@ -74,13 +73,12 @@ def join_of_scenario(spark, folder: Path, scenario: Scenario) -> StreamJoin:
 
 
 def test_restarts_between_batches_with_other_slots_and_budgets(spark, tmp_path):
-    rng = random.Random(11)
-    batches = random_batches(seed=11, streams="abc", batches=7, rows=30, keys=12, batch_seconds=30)
+    settings = [(2, "10m"), (5, "2k"), (1, "0"), (3, "20k")]
+    batches = random_batches(seed=11, streams="abc", batches=len(settings), rows=30, keys=12, batch_seconds=30)
     right = answer(join_of(spark, tmp_path), batches)
-    for number, batch in enumerate(batches):
+    for number, (batch, (slots, budget)) in enumerate(zip(batches, settings, strict=True)):
         write_batches(tmp_path, [batch], start=number)
-        join = join_of(spark, tmp_path).options(slots=rng.choice([1, 2, 3, 5]))
-        join.option("memoryBudget", rng.choice(["0", "2k", "20k", "10m"]))
+        join = join_of(spark, tmp_path).options(slots=slots, memoryBudget=budget)
         run(join, tmp_path / "out", tmp_path / "ck")
         assert output(spark, tmp_path / "out") == sum(right.batches[: number + 1], Counter()), f"after batch {number}"
 
