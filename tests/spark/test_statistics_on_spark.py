@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.spark.helpers import expected, join_of, output, random_batches, run, write_batches
+from tests.spark.helpers import join_of, output, random_batches, run, write_batches
 from tests.spark.test_trees_on_spark import chain
 
 
@@ -29,7 +29,7 @@ def test_results_are_traced_through_all_stages_and_over_a_restart(spark, tmp_pat
         write_batches(tmp_path, [batch], start=number)
         join = chain(spark, tmp_path, plan=plan, slots=2, partitions=8)
         query = run(join, tmp_path / "out", tmp_path / "ck")
-    results = expected(join, batches).total()
+    results = spark.read.parquet(str(tmp_path / "out")).count()
     table = query.partitionGroups().to_pandas()
     assert results > 500
     for _, groups in table.groupby("stage"):

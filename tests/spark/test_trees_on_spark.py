@@ -19,7 +19,7 @@ def chain(spark, base, streams="abcde", where=CHAIN, **options):
 
 @pytest.mark.parametrize("plan", ["auto", "((a b c) (d e))", "((((a b) c) d) e)"])
 def test_a_chain_over_three_keys_gives_the_same_results_in_any_shape(spark, tmp_path, plan):
-    batches = random_batches(seed=5, streams="abcde", batches=3, rows=8, keys=3, batch_seconds=30)
+    batches = random_batches(seed=5, streams="abcde", batches=3, rows=6, keys=3, batch_seconds=30)
     write_batches(tmp_path, batches)
     join = chain(spark, tmp_path, plan=plan, slots=2)
     assert len(join.build()[1].stages) == 3
@@ -30,7 +30,7 @@ def test_a_chain_over_three_keys_gives_the_same_results_in_any_shape(spark, tmp_
 
 
 def test_a_tree_goes_on_after_a_restart_with_other_slots_and_budget(spark, tmp_path):
-    batches = random_batches(seed=6, streams="abcd", batches=4, rows=9, keys=3, batch_seconds=40)
+    batches = random_batches(seed=6, streams="abcd", batches=4, rows=6, keys=3, batch_seconds=40)
     where = "a.k = b.k AND b.k = c.k AND c.name = d.name AND a.v <= d.v + 100"
     for number, (slots, budget) in enumerate([(2, "1m"), (1, "20k"), (3, "1m"), (2, "10k")]):
         write_batches(tmp_path, [batches[number]], start=number)
@@ -60,7 +60,7 @@ def test_what_no_key_covers_runs_on_one_slot_and_explain_says_so(spark, tmp_path
 
 @pytest.mark.parametrize("plan", ["(a b c d e)", "(a b (c d) e)"])
 def test_a_node_over_several_keys_is_probed_hop_by_hop(spark, tmp_path, capsys, plan):
-    batches = random_batches(seed=9, streams="abcde", batches=3, rows=8, keys=3, batch_seconds=30)
+    batches = random_batches(seed=9, streams="abcde", batches=3, rows=6, keys=3, batch_seconds=30)
     write_batches(tmp_path, batches)
     join = chain(spark, tmp_path, plan=plan, slots=2)
     join.explain()
