@@ -9,6 +9,7 @@ import pytest
 from tests.spark.helpers import output, read_stream, run, write_batches
 from watersmeet import StreamJoin
 from watersmeet.errors import OptionError, WatersmeetError
+from watersmeet.observe.terminal import epoch_line
 from watersmeet.plan.tree import tree_text
 from watersmeet.runtime.spark.learning import learn
 from watersmeet.runtime.spark.source import unite
@@ -73,6 +74,13 @@ def test_the_first_micro_batch_decides_and_a_restart_keeps_the_plan(spark, base,
     assert kept(tmp_path / "ck")["fingerprint"]["plan"] == SMALL_FIRST
     query.explain()
     assert f"== Plan {SMALL_FIRST} ==" in capsys.readouterr().out
+    told = query.recentProgress[0]["adaptations"][0]
+    assert (told["kind"], told["epoch"], told["slot"], told["plan"]) == ("plan", 0, None, SMALL_FIRST)
+    assert told["reason"].startswith("least CPU")
+    assert told["stateBytes"] > 0
+    assert told["cpuSecondsPerSecond"] > 0
+    logged = (tmp_path / "ck" / "watersmeet" / "events.jsonl").read_text().splitlines()
+    assert json.loads(logged[0]) == told
     # The plan stays, though hints would now choose another; one that is asked for by its tree is refused.
     again = chain(spark, base, slots=1)
     for name in ROWS:
@@ -118,8 +126,9 @@ def test_a_small_first_micro_batch_decides_nothing(spark, tmp_path):
     write_batches(tmp_path, minutes(1, dict.fromkeys(ROWS, 20)))
     join = chain(spark, tmp_path)
     standing_for_it = tree_text(join.build()[1].trees[0], list(ROWS))
-    run(join, tmp_path / "out", tmp_path / "ck")
+    query = run(join, tmp_path / "out", tmp_path / "ck")
     assert kept(tmp_path / "ck")["fingerprint"]["plan"] == standing_for_it != SMALL_FIRST
+    assert "fewer than 1,000 rows" in epoch_line(query.epochs[0])
 
 
 def test_hints_on_all_rates_decide_at_once(spark, base, right, tmp_path, capsys):

@@ -14,8 +14,9 @@ class Event:
 
     epoch: int
     kind: str
-    """`spill`: groups were closed and left memory; `cleanUp`: what groups owed was emitted."""
-    slot: int
+    """`plan`: a plan was chosen; `spill`: groups were closed and left memory; `cleanUp`: what they owed was emitted."""
+    slot: int | None
+    """None: all of them."""
     reason: str
     details: Mapping[str, Any] = field(default_factory=dict)
 

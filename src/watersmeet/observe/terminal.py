@@ -10,6 +10,7 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
+from watersmeet.adaptation.events import Event
 from watersmeet.observe.progress import EpochProgress
 from watersmeet.units import format_bytes
 
@@ -80,8 +81,14 @@ def epoch_line(epoch: EpochProgress) -> str:
         + (f", {format_bytes(closed)} spilled" if closed else "")
         + (f", {epoch.owing_groups} groups owe results" if epoch.owing_groups else "")
         + f", {seconds:.1f} s"
-        + "".join(f"\n  {event.kind} on slot {event.slot}: {event.reason}" for event in epoch.events)
+        + "".join(f"\n  {_event_text(event)}" for event in epoch.events)
     )
+
+
+def _event_text(event: Event) -> str:
+    if event.kind == "plan":
+        return f"plan {event.details['plan']}: {event.reason}"
+    return f"{event.kind} on slot {event.slot}: {event.reason}"
 
 
 def _lag(epoch: EpochProgress) -> str:

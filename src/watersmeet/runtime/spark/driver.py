@@ -27,6 +27,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from watersmeet.adaptation.clean_up import cleaning_orders, groups_left
 from watersmeet.adaptation.coordinator import ASKED_FOR, Coordinator
+from watersmeet.adaptation.events import Event
 from watersmeet.engine.task import SlotReport
 from watersmeet.errors import CheckpointError, WatersmeetError, error_from_worker
 from watersmeet.failpoints import failpoint
@@ -77,7 +78,7 @@ class EpochDriver:
         on_progress: Callable[[EpochProgress], None],
         coordinator: Coordinator,
         session: SparkSession,
-        choose: Callable[[DataFrame], JoinPlan] | None = None,
+        choose: Callable[[DataFrame], tuple[JoinPlan, Event]] | None = None,
     ) -> None:
         """`choose` gives the plan when the first batch is seen; until then `plan` stands for it."""
         self.query, self.plan, self.checkpoint, self.folders, self.sink = query, plan, checkpoint, folders, sink
@@ -88,6 +89,7 @@ class EpochDriver:
         self._committed = checkpoint.latest()
         self._started: float | None = None
         self._session, self._choose = session, choose
+        self._untold: list[Event] = []
         self._clone: SparkSession | None = None
         self._tag = f"watersmeet-{uuid.uuid4().hex}"
         self.coordinator = coordinator
@@ -191,7 +193,7 @@ class EpochDriver:
             f"go on to batch {batch_id}", hint="the folder 'spark' of the checkpoint does not belong to this state"
         )
         if self._choose is not None:
-            self._adopt(self._choose(batch))
+            self._adopt(*self._choose(batch))
         progress = self._advance(batch, batch_id, self._committed)
         if self._committed is not None and must_close(self.plan, self._committed):
             closed = self._close_windows(self._committed)
@@ -205,9 +207,9 @@ class EpochDriver:
             )
         self.on_progress(progress)
 
-    def _adopt(self, plan: JoinPlan) -> None:
+    def _adopt(self, plan: JoinPlan, event: Event) -> None:
         """From now on the checkpoint is for this plan. (After a crash before this, another one may be chosen.)"""
-        self.plan, self._choose = plan, None
+        self.plan, self._choose, self._untold = plan, None, [event]
         self.coordinator = self.coordinator.for_plan(plan)
         self.remember_plan()
 
@@ -281,7 +283,8 @@ class EpochDriver:
         """What a committed epoch did; what is learned from it is kept."""
         sent = time.monotonic()
         started, joined, committed = times
-        events = self.coordinator.note(after, reports, reason)
+        events = [*self._untold, *self.coordinator.note(after, reports, reason)]
+        self._untold = []
         self.checkpoint.write_statistics(self.coordinator.ledger.table(after.assignment))
         self.checkpoint.write_events([event.to_json() for event in events])
         since, self._started = self._started, started

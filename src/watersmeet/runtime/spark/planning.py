@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 
+from watersmeet.adaptation.events import Event
 from watersmeet.errors import OptionError, unknown_name
 from watersmeet.observe.costs_text import costs_text
 from watersmeet.observe.estimates_text import IN_CODE, Saying, rates_wanted
@@ -27,6 +28,7 @@ from watersmeet.optimizer.hints import completed
 from watersmeet.optimizer.strategies import AUTO, STRATEGIES, Choice, optimise
 from watersmeet.plan.aggregate import OutputMode
 from watersmeet.plan.default_tree import default_tree
+from watersmeet.plan.fingerprint import plan_text
 from watersmeet.plan.probe_orders import NO_ORDERS, ProbeOrders, orders_from_texts
 from watersmeet.plan.stages import JoinPlan, plan_join
 from watersmeet.plan.tree import Join, mjoin, parse_tree
@@ -84,12 +86,17 @@ class Planner:
             return self._chosen(self.choice(self.known))
         return self._plan(self._trees())
 
-    def plan_for(self, batch: DataFrame) -> JoinPlan:
-        """The plan, when the first micro-batch is there."""
+    def plan_for(self, batch: DataFrame) -> tuple[JoinPlan, Event]:
+        """The plan, when the first micro-batch is there, and how it came about."""
         learned = learn(self.query, batch, ROWS_MIN)
         if learned is None:
-            return self.first_plan()
-        return self._chosen(self.choice(completed(self.known, learned)))
+            plan = self.first_plan()
+            reason = f"the first micro-batch has fewer than {ROWS_MIN:,} rows, so there is one node per key"
+            return plan, Event(0, "plan", None, reason, {"plan": plan_text(plan)})
+        choice = self.choice(completed(self.known, learned))
+        plan, winner = self._chosen(choice), choice.winner
+        costs = {"cpuSecondsPerSecond": winner.cpu_s, "stateBytes": round(winner.memory_bytes)}
+        return plan, Event(0, "plan", None, choice.reason, {"plan": plan_text(plan), **costs})
 
     def remembered_plan(self, text: str, orders: Mapping[str, list[list[int]]]) -> JoinPlan:
         """The plan that a checkpoint has, unless another tree is asked for."""
