@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from tests.random_graphs import SHAPES, random_graph
+from benchmarks.random_graphs import SHAPES, random_graph
 from watersmeet.optimizer.cost import PAPER_PRICES, CostModel, Plan
 from watersmeet.optimizer.dominating import Budget
 from watersmeet.optimizer.exhaustive import undominated_plans

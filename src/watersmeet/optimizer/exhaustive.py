@@ -26,7 +26,7 @@ from itertools import product
 from watersmeet.optimizer.cost import CostModel, NodeCost, Plan
 from watersmeet.optimizer.dominating import Budget, dominating
 from watersmeet.optimizer.join_graph import Streams
-from watersmeet.optimizer.shapes import Inputs, States
+from watersmeet.optimizer.shapes import Inputs, States, partitions
 from watersmeet.optimizer.stage_keys import NodeKey
 
 
@@ -52,7 +52,7 @@ def undominated_plans(model: CostModel, budget: Budget | None = None) -> list[Pl
     }
     for streams in sorted(range(1, everyone + 1), key=int.bit_count):
         if streams.bit_count() > 1 and model.allows(streams):
-            parts = (part for inputs in _partitions(streams) for part in _joined(model, inputs, table, budget))
+            parts = (part for inputs in partitions(streams) for part in _joined(model, inputs, table, budget))
             table[streams] = _undominated(parts)
     whole = [(part, part.node) for part in table[everyone]]
     plans = [
@@ -101,25 +101,3 @@ def _undominated(parts: Iterable[_Part]) -> list[_Part]:
                 least = part.cpu_s
                 found.append(part)
     return found
-
-
-def _partitions(streams: Streams) -> Iterator[Inputs]:
-    """All ways to divide some streams into two or more sets, by their least streams."""
-    for parts in _divisions(streams):
-        if len(parts) > 1:
-            yield parts
-
-
-def _divisions(streams: Streams) -> Iterator[Inputs]:
-    if not streams:
-        yield ()
-        return
-    low = streams & -streams
-    others = streams ^ low
-    some = others
-    while True:
-        for rest in _divisions(others ^ some):
-            yield (low | some, *rest)
-        if not some:
-            return
-        some = (some - 1) & others

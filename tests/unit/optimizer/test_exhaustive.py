@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from tests.random_graphs import SHAPES, random_graph
+from benchmarks.random_graphs import SHAPES, random_graph
 from tests.unit.optimizer.trees import all_trees, paper_cost
 from watersmeet.optimizer.cost import CostModel, Prices
 from watersmeet.optimizer.dominating import Budget, dominating

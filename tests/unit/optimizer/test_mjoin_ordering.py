@@ -5,7 +5,7 @@ from itertools import permutations
 
 import pytest
 
-from tests.random_graphs import SHAPES, random_graph
+from benchmarks.random_graphs import SHAPES, random_graph
 from watersmeet.optimizer.combinations_met import Meetings
 from watersmeet.optimizer.exact_ordering import exact_orders
 from watersmeet.optimizer.join_graph import JoinGraph, Predicate, StreamFigures, pairwise_graph

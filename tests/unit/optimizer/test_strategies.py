@@ -5,7 +5,7 @@ from itertools import count
 
 import pytest
 
-from tests.random_graphs import SHAPES, random_graph
+from benchmarks.random_graphs import SHAPES, random_graph
 from watersmeet.errors import OptionError
 from watersmeet.optimizer.cost import PAPER_PRICES, CostModel
 from watersmeet.optimizer.dominating import Budget
