@@ -15,6 +15,8 @@ Of all plans looked at, the preferred one wins (`dominating.py`). Deviations fro
 - `bjtree-init` starts from the smaller of two binary trees, without Cartesian products or with them (`min_state.py`).
   If that has led to nothing, and there are RESTARTED_STREAMS_MAX streams at most, it starts from the other, too.
 
+- `auto` looks at as many plans around its own also where some are qualified: the preferred one may be among them.
+
 `exploration_seconds` go on with the search after that. The time is read from a clock that is handed in.
 """
 
@@ -42,7 +44,7 @@ from watersmeet.units import format_bytes
 
 EXHAUSTIVE_STREAMS_MAX = 6
 EXPLORED = 700_000
-RESTARTED_STREAMS_MAX = 12
+RESTARTED_STREAMS_MAX = 16
 
 Clock: TypeAlias = Callable[[], float]
 """Seconds that pass."""
@@ -122,6 +124,8 @@ def optimise(
     if len(model.graph.streams) <= EXHAUSTIVE_STREAMS_MAX or search is exhaustive:
         model = replace(model, exact_inputs_max=len(model.graph.streams))
     plans = search(model, budget)
+    if search is auto and len(model.graph.streams) > EXHAUSTIVE_STREAMS_MAX:
+        plans += islice(explore(model, plans, budget, preference), _explored_max(model))
     if exploration_seconds > 0:
         end = clock() + exploration_seconds
         for plan in explore(model, plans, budget, preference):
@@ -134,11 +138,15 @@ def optimise(
 def _searched_around(model: CostModel, plans: list[Plan], budget: Budget) -> list[Plan]:
     """Some plans, with more around them up to the first that is qualified, if none of them is."""
     if not any(map(budget.admits, plans)):
-        for plan in islice(explore(model, plans, budget), EXPLORED // len(model.graph.streams) ** 4):
+        for plan in islice(explore(model, plans, budget), _explored_max(model)):
             plans.append(plan)
             if budget.admits(plan):
                 break
     return plans
+
+
+def _explored_max(model: CostModel) -> int:
+    return EXPLORED // len(model.graph.streams) ** 4
 
 
 def _chosen(model: CostModel, plans: Sequence[Plan], budget: Budget, strategy: str, preference: Preference) -> Choice:

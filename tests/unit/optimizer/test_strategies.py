@@ -94,7 +94,7 @@ def test_auto_has_what_both_polynomial_strategies_have_beyond():
     rng = random.Random(63)
     model = CostModel(random_graph(EXHAUSTIVE_STREAMS_MAX + 3, "tree", rng), PAPER_PRICES, keeping="paper")
     single = [optimise(model, Budget(), strategy).winner.cpu_s for strategy in ("mjoin-init", "bjtree-init")]
-    assert optimise(model, Budget()).winner.cpu_s == min(single)
+    assert optimise(model, Budget()).winner.cpu_s <= min(single)
 
 
 def test_exploration_ends_with_its_time():
