@@ -176,9 +176,9 @@ def _reason(undominated: Sequence[Plan], budget: Budget, missed: Sequence[Miss],
     if missed:
         return "no plan found is within its budgets; this one exceeds them least: " + " and ".join(map(_missed, missed))
     qualified = sum(map(budget.admits, undominated))
-    among = f"of {qualified} plans within the budgets" if qualified > 1 else "the only plan within the budgets"
-    others = "that none of the others dominates" if qualified > 1 else "that no other dominates"
-    return f"{_PREFERRED[preference]} {among} {others}" if qualified > 1 else f"{among} {others}"
+    if qualified == 1:
+        return "the only plan within the budgets that no other dominates"
+    return f"{_PREFERRED[preference]} of {qualified} plans within the budgets that none of the others dominates"
 
 
 def _missed(miss: Miss) -> str:

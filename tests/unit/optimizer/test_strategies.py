@@ -113,6 +113,15 @@ def test_exploration_reaches_every_tree_once():
     assert len(found) == len({plan.states for plan in found}) == 26 - 1
 
 
+def test_exploration_tries_other_states_before_it_goes_on_from_worse_plans():
+    """Around the best binary tree of four streams: two trees with a state fewer, then the four with one other state."""
+    rng = random.Random(67)
+    models = (CostModel(random_graph(4, "chain", rng), PAPER_PRICES, keeping="paper") for _ in count())
+    model, start = next((m, best) for m in models if len((best := undominated_plans(m)[-1]).states) == 2)
+    found = [plan for plan, _ in zip(explore(model, [start], Budget()), range(6), strict=False)]
+    assert [len(plan.states) for plan in found] == [1, 1, 2, 2, 2, 2]
+
+
 def test_without_cartesian_products_no_state_is_one():
     rng = random.Random(66)
     for strategy in STRATEGIES:
