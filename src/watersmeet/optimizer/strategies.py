@@ -14,7 +14,6 @@ Of all plans looked at, the preferred one wins (`dominating.py`). Deviations fro
   for EXPLORED / n^4 plans at most: 291 for 7 streams and 4 for 20.
 - `bjtree-init` starts from the smaller of two binary trees, without Cartesian products or with them (`min_state.py`).
   If that has led to nothing, and there are RESTARTED_STREAMS_MAX streams at most, it starts from the other, too.
-
 - `auto` looks at as many plans around its own also where some are qualified: the preferred one may be among them.
 
 `exploration_seconds` go on with the search after that. The time is read from a clock that is handed in.
@@ -91,6 +90,9 @@ def bjtree_init(model: CostModel, budget: Budget) -> list[Plan]:
 
 
 def exhaustive(model: CostModel, budget: Budget) -> list[Plan]:
+    """Also plans beyond the budgets where that takes no time: people want to see what they cannot afford."""
+    if len(model.graph.streams) <= EXHAUSTIVE_STREAMS_MAX:
+        return undominated_plans(model)
     return undominated_plans(model, budget) or undominated_plans(model)
 
 

@@ -47,6 +47,8 @@ def test_a_choice_says_what_it_is_and_why():
     assert choice.winner.orders == (((1,), (0,)), ((1,), (0,)))
     assert choice.reason == "least CPU of 2 plans within the budgets that none of the others dominates"
     only = optimise(SET_1, Budget(memory_bytes=MJOIN.memory_bytes))
+    assert only.winner == only.candidates[0]
+    assert len(only.candidates) == 2
     assert only.reason == "the only plan within the budgets that no other dominates"
 
 
