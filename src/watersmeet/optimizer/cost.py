@@ -97,6 +97,7 @@ class CostModel:
     exact_inputs_max: int = EXACT_INPUTS_MAX
     """Nodes with more inputs get their probe orders by rank, which is optimal for acyclic graphs only."""
     _nodes: dict[Inputs, NodeCost] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _kept: dict[Streams, float] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def is_distributed(self) -> bool:
@@ -148,10 +149,13 @@ class CostModel:
 
     def kept_bytes(self, streams: Streams) -> float:
         """Bytes of a store, on all slots together."""
-        graph = self.graph
-        if self.keeping == "paper":
-            return graph.live(streams) * graph.row_bytes(streams)
-        return graph.found(streams) * graph.kept_seconds(streams) * graph.row_bytes(streams)
+        known = self._kept.get(streams)
+        if known is None:
+            graph = self.graph
+            engine = self.keeping == "engine"
+            rows = graph.found(streams) * graph.kept_seconds(streams) if engine else graph.live(streams)
+            known = self._kept[streams] = rows * graph.row_bytes(streams)
+        return known
 
     def share(self, key: Key) -> float:
         """A slot's share of what is done under a key."""

@@ -125,7 +125,7 @@ class Planner:
         return costs_text(self.query, known, model, self.budget, choice, running=running, say=say)
 
     def _model(self, known: Assumptions) -> CostModel:
-        return CostModel(graph_of(self.query, known), slots=self.slots)
+        return CostModel(graph_of(self.query, known), slots=self.slots, cartesian=False)
 
     def _chosen(self, choice: Choice) -> JoinPlan:
         return self._plan((choice.winner.tree,), choice.winner.probe_orders)
