@@ -2,8 +2,8 @@
 
 All trees of a query are fed each micro-batch in turn, so that what else the machine does slows all of them alike. Their
 results must be equal, as count and checksum, batch by batch. Measured from FULL windows on, when rows expire as fast as
-they arrive, in REPEATS stretches of one window each: CPU of the process, and the bytes of all segments that the manifest
-names, of which the most is taken.
+they arrive, in REPEATS stretches of the longest window each: CPU of the process, and the bytes of all stores as the
+engine reports them (key, time and columns of every stored row, expired or not), of which the most is taken.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ from watersmeet.runtime.inprocess import InProcessQuery
 FULL = 1.25
 """Windows after which the state no longer grows: one, and the time buckets that straddle its end."""
 REPEATS = 3
-GAUGES = ("state_rows.", "store_bytes.")
-"""Counts that say what is, not what was done."""
+COUNTS = ("matched", "inserted", "intermediate", "expired")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +40,9 @@ class Measured:
     repeats_cpu_s: tuple[float, ...]
     """CPU seconds per second of event time, by stretch."""
     state_bytes_max: int
-    """Of all segments, after any measured micro-batch."""
+    """Of all stores, after any measured micro-batch."""
+    file_bytes_max: int
+    """Of the files they are in, with all that makes them searchable and what has not been merged away yet."""
     counts: Mapping[str, int]
     """What the engine counted itself, per second."""
     results: int
@@ -57,6 +58,7 @@ class _Running:
     cpu_s: list[float] = field(default_factory=list)
     """By micro-batch."""
     state_bytes: list[int] = field(default_factory=list)
+    file_bytes: list[int] = field(default_factory=list)
     before: Counter[str] = field(default_factory=Counter)
     results: int = 0
 
@@ -67,7 +69,9 @@ class _Running:
         spent = time.process_time() - began
         if is_measured:
             self.cpu_s.append(spent)
-            self.state_bytes.append(sum(each.bytes for each in self.engine.manifest.segments.values()))
+            after = self.engine.manifest
+            self.state_bytes.append(sum(n for name, n in after.totals.items() if name.startswith("store_bytes.")))
+            self.file_bytes.append(sum(each.bytes for each in after.segments.values()))
             self.results += results.num_rows
         else:
             self.before = Counter(self.engine.manifest.totals)
@@ -78,11 +82,13 @@ class _Running:
         length = seconds // REPEATS
         stretches = (self.cpu_s[i * length : (i + 1) * length] for i in range(REPEATS))
         totals = self.engine.manifest.totals
-        counts = {
-            name: value if name.startswith(GAUGES) else (value - self.before[name]) // seconds
-            for name, value in totals.items()
-        }
-        return Measured(tuple(sum(each) / length for each in stretches), max(self.state_bytes), counts, self.results)
+        return Measured(
+            repeats_cpu_s=tuple(sum(each) / length for each in stretches),
+            state_bytes_max=max(self.state_bytes),
+            file_bytes_max=max(self.file_bytes),
+            counts={name: (totals.get(name, 0) - self.before[name]) // seconds for name in COUNTS},
+            results=self.results,
+        )
 
 
 def run_all(workload: Workload, trees: Sequence[Compared]) -> list[Measured]:
@@ -112,6 +118,6 @@ def _with_orders(plan: JoinPlan, tree: Compared) -> JoinPlan:
 
 def _stage_with_orders(stage: StagePlan, tree: Compared) -> StagePlan:
     shapes = tuple(
-        tuple(replace(node, probe_orders=tree.orders[node.tree]) for node in shape) for shape in stage.shapes
+        tuple(replace(node, probe_orders=tree.orders_by_node[node.tree]) for node in shape) for shape in stage.shapes
     )
     return replace(stage, shapes=shapes)

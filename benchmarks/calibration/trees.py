@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from watersmeet.optimizer.cost import CostModel, Plan
 from watersmeet.optimizer.join_graph import as_streams
 from watersmeet.optimizer.min_state import min_state
-from watersmeet.optimizer.shapes import States, tree_of
+from watersmeet.optimizer.shapes import States, states_of, tree_of
+from watersmeet.optimizer.strategies import Candidate
 from watersmeet.plan.tree import Join, nodes_of, streams_of, tree_text
 
 DEAREST_MAX = 5.0
@@ -20,12 +21,16 @@ FAMILIES = ("mjoin", "bjtree", "hybrid")
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A tree with the probe orders of its nodes, by node, and what it is there for."""
+    """A tree with the probe orders of its nodes, children first, and what it is there for."""
 
-    label: str
     states: States
     tree: Join
-    orders: dict[Join, tuple[tuple[int, ...], ...]]
+    orders: tuple[tuple[tuple[int, ...], ...], ...]
+    label: str = field(compare=False)
+
+    @property
+    def orders_by_node(self) -> dict[Join, tuple[tuple[int, ...], ...]]:
+        return dict(zip(nodes_of(self.tree), self.orders, strict=True))
 
     def text(self, names: list[str]) -> str:
         return tree_text(self.tree, names)
@@ -39,8 +44,13 @@ def family_of(states: States, streams: int) -> str:
 
 def compared(model: CostModel, label: str, states: States) -> Compared:
     tree = tree_of(states, model.graph.everyone)
-    inputs = {node: tuple(as_streams(streams_of(child)) for child in node.inputs) for node in nodes_of(tree)}
-    return Compared(label, states, tree, {node: model.node(mine).orders for node, mine in inputs.items()})
+    inputs = [tuple(as_streams(streams_of(child)) for child in node.inputs) for node in nodes_of(tree)]
+    return Compared(states, tree, tuple(model.node(mine).orders for mine in inputs), label)
+
+
+def picked(winner: Candidate) -> Compared:
+    """What the optimiser has chosen."""
+    return Compared(states_of(winner.tree), winner.tree, winner.orders, "picked")
 
 
 def trees_to_compare(model: CostModel, seed: int) -> list[Compared]:

@@ -41,6 +41,14 @@ class Line:
     high: Sequence[float] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Points:
+    label: str
+    x: Sequence[float]
+    y: Sequence[float]
+    colour: str
+
+
 def styled(policy: str) -> dict[str, Any]:
     """Colour and style of a policy's line."""
     return {"colour": COLOURS[policy], "style": "-" if policy in OF_S2 else "--"}
@@ -90,11 +98,38 @@ def draw_bars(
         writer.writerows([group, bar, *values[bar]] for group, values in groups.items() for bar in bars)
 
 
+def draw_points(name: str, groups: Sequence[Points], *, title: str, x: str, y: str) -> None:
+    """Points of several kinds on two logarithmic axes, with the line on which both are equal, and twice and half it."""
+    figure, axes = pyplot.subplots(figsize=(7.5, 5.5), dpi=110, layout="constrained")
+    for group in groups:
+        axes.scatter(group.x, group.y, s=22, color=group.colour, alpha=0.75, linewidth=0, label=group.label)
+    values = [value for group in groups for value in (*group.x, *group.y)]
+    ends = [min(values) * 0.8, max(values) * 1.25]
+    axes.plot(ends, ends, color="#000000", linewidth=0.8, label="equal")
+    for factor in (0.5, 2):
+        axes.plot(ends, [factor * end for end in ends], color="#000000", linewidth=0.6, linestyle=":")
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    _finish(axes, title, x, y)
+    axes.set_xlim(ends)
+    axes.set_ylim(ends)
+    _save(figure, name)
+    with _csv(name) as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["kind", x, y])
+        writer.writerows(
+            [group.label, round(at, 3), round(value, 3)]
+            for group in groups
+            for at, value in zip(group.x, group.y, strict=True)
+        )
+
+
 def _finish(axes: pyplot.Axes, title: str, x: str, y: str) -> None:
     axes.set_title(title, fontsize=11, loc="left")
     axes.set_xlabel(x)
     axes.set_ylabel(y)
-    axes.set_ylim(bottom=0)
+    if axes.get_yscale() == "linear":
+        axes.set_ylim(bottom=0)
     axes.margins(x=0)
     axes.grid(visible=True, axis="y", color="#dddddd", linewidth=0.6)
     axes.set_axisbelow(True)

@@ -36,13 +36,20 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from watersmeet.optimizer.exact_ordering import Order
-from watersmeet.optimizer.join_graph import JoinGraph, Streams, as_streams
+from watersmeet.optimizer.hop_orders import hop_orders
+from watersmeet.optimizer.join_graph import JoinGraph, Streams, as_streams, bits
 from watersmeet.optimizer.mjoin_ordering import EXACT_INPUTS_MAX, Probing, order_probes, probing
 from watersmeet.optimizer.shapes import Inputs, Nodes, States, nodes_in
 from watersmeet.optimizer.stage_keys import Key, NodeKey, node_key, stage_count, walk
 from watersmeet.plan.tree import Join, nodes_of, streams_of
 
 Keeping: TypeAlias = Literal["engine", "paper"]
+BUCKETS_PER_WINDOW = 8
+"""Rows expire by time buckets: `engine/compaction.py` has as many."""
+KEY_BYTES = 8
+"""Of a key of a stored row; its event time takes as many."""
+INTERVAL_BYTES = 16
+"""Of a stored result: from when to when it counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +63,16 @@ class Prices:
     probe_s: float = 0.0
     exchange_s: float = 0.0
     stage_s: float = 0.0
+    lookup_s: float = 0.0
+    store_s: float = 0.0
 
 
 PAPER_PRICES = Prices(1.0, 1.0, 1.0)
 """The paper names no figures; one unit for each shows what its formulas say."""
-DEFAULT_PRICES = Prices(5e-7, 1e-7, 1e-7, 5e-7, 1e-6, 1e-2)
-"""Of this engine before it has measured its own: orders of magnitude."""
+DEFAULT_PRICES = Prices(
+    insert_s=7e-8, delete_s=0.0, join_s=9e-8, exchange_s=2.1e-7, stage_s=9e-3, lookup_s=5.8e-7, store_s=9.6e-3
+)
+"""Of this engine, in process; fitted by `python -m benchmarks.cost_model`, which says how well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +105,7 @@ class CostModel:
     keeping: Keeping = "engine"
     cartesian: bool = True
     """Whether probe orders and trees may join streams that nothing links."""
+    batches_per_s: float = 1.0
     exact_inputs_max: int = EXACT_INPUTS_MAX
     """Nodes with more inputs get their probe orders by rank, which is optimal for acyclic graphs only."""
     _nodes: dict[Inputs, NodeCost] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -107,9 +119,13 @@ class CostModel:
         """The cost of a node with the best probe orders there are to be had."""
         known = self._nodes.get(inputs)
         if known is None:
-            probes = order_probes(self.graph, inputs, cartesian=self.cartesian, exact_inputs_max=self.exact_inputs_max)
-            known = self._nodes[inputs] = _node_cost(self, inputs, probes)
+            known = self._nodes[inputs] = _node_cost(self, inputs, self._probing(inputs))
         return known
+
+    def _probing(self, inputs: Inputs) -> Probing:
+        if self.keeping == "engine" and node_key(self.graph, inputs).is_mixed:
+            return probing(self.graph, inputs, hop_orders(self.graph, inputs))
+        return order_probes(self.graph, inputs, cartesian=self.cartesian, exact_inputs_max=self.exact_inputs_max)
 
     def plan(self, states: States) -> Plan:
         """The cost of a tree."""
@@ -140,7 +156,7 @@ class CostModel:
         """What a node costs by the parent it has: its stage and its results' exchange, unless they share a stage."""
         if parent is not None and node.key.fuses_with(parent.key):
             return 0.0
-        cpu_s = 0.0 if node.key.is_mixed else self.prices.stage_s
+        cpu_s = 0.0 if node.key.is_mixed else self.prices.stage_s * self.batches_per_s
         if parent is not None and not parent.key.is_mixed:
             share = self.share(parent.key.key)
             cpu_s += share * self.graph.found(node.streams) * self.prices.exchange_s
@@ -151,7 +167,15 @@ class CostModel:
         graph = self.graph
         if self.keeping == "paper":
             return graph.live(streams) * graph.row_bytes(streams)
-        return graph.found(streams) * graph.kept_seconds(streams) * graph.row_bytes(streams)
+        return graph.found(streams) * self._kept_seconds(streams) * _stored_bytes(graph, streams)
+
+    def _kept_seconds(self, streams: Streams) -> float:
+        graph = self.graph
+        shortest = min(graph.streams[i].window_s for i in bits(streams))
+        late_s = max(stream.window_s for stream in graph.streams) / BUCKETS_PER_WINDOW + graph.delay_s
+        if not any(each.streams == graph.everyone for each in graph.classes):
+            late_s += 1 / self.batches_per_s
+        return min(shortest + late_s, graph.running_s)
 
     def share(self, key: Key) -> float:
         """A slot's share of what is done under a key."""
@@ -186,28 +210,60 @@ def _node_cost(model: CostModel, inputs: Inputs, probes: Probing) -> NodeCost:
     if key.is_mixed:
         return _mixed_cost(model, inputs, probes, everything, key)
     cpu_s = memory = 0.0
-    for each, met in zip(inputs, probes.met, strict=True):
-        cpu_s += graph.found(each) * (prices.insert_s + prices.delete_s)
+    for i, (each, met) in enumerate(zip(inputs, probes.met, strict=True)):
+        pairs = met if model.keeping == "paper" else _pairs(graph, inputs, i, probes.orders[i])
+        cpu_s += graph.found(each) * (prices.insert_s + prices.delete_s + (len(inputs) - 1) * prices.lookup_s)
         probing_rows = met - graph.live(everything) + graph.live(each)
-        cpu_s += graph.arrivals(each) * (met * prices.join_s + probing_rows * prices.probe_s)
+        cpu_s += graph.arrivals(each) * (pairs * prices.join_s + probing_rows * prices.probe_s)
         if each.bit_count() == 1:
             cpu_s += graph.found(each) * prices.exchange_s
         memory += model.kept_bytes(each)
     share = model.share(key.key) if model.is_distributed else 1.0
-    return NodeCost(everything, probes.orders, cpu_s * share, memory * share, key)
+    cpu_s = cpu_s * share + len(inputs) * prices.store_s * model.batches_per_s
+    return NodeCost(everything, probes.orders, cpu_s, memory * share, key)
+
+
+def _stored_bytes(graph: JoinGraph, streams: Streams) -> float:
+    """The width of a stored row: with its key, and of a result without what only its own join has read."""
+    if streams.bit_count() == 1:
+        return graph.row_bytes(streams) + KEY_BYTES
+    classes = [each.streams for each in graph.classes if each.streams & streams]
+    columns = graph.row_bytes(streams) - KEY_BYTES * sum((each & streams).bit_count() for each in classes)
+    reaching_out = sum(1 for each in classes if each & ~streams)
+    return max(columns, 0.0) + INTERVAL_BYTES + KEY_BYTES * reaching_out
+
+
+def _pairs(graph: JoinGraph, inputs: Inputs, origin: int, order: Order) -> float:
+    """Combinations that the rows of an input are joined to along an order, for every second's worth of them."""
+    bound, total = inputs[origin], 0.0
+    for j in order:
+        total += _tested(graph, bound, inputs[j])
+        bound |= inputs[j]
+    return total
+
+
+def _tested(graph: JoinGraph, one: Streams, other: Streams) -> float:
+    """Combinations of two sets, before the predicates beside the keys that their join is the first to bind."""
+    both, share = one | other, 1.0
+    for p in graph.others:
+        if p.streams & both == p.streams and p.streams & one and p.streams & other:
+            share *= p.selectivity
+    return graph.live(both) / share if share else 0.0
 
 
 def _mixed_cost(model: CostModel, inputs: Inputs, probes: Probing, everything: Streams, key: NodeKey) -> NodeCost:
     """A node that is walked hop by hop: rows are sent from key to key, and stores are indexed under each."""
     graph, prices = model.graph, model.prices
     walks = [walk(graph, inputs, i, order) for i, order in enumerate(probes.orders)]
-    cpu_s = prices.stage_s * stage_count(walks)
+    cpu_s = prices.stage_s * stage_count(walks) * model.batches_per_s
     memory = 0.0
     for i, hops in enumerate(walks):
         rate = graph.arrivals(inputs[i])
+        sent_rows = 0.0
         for hop in hops:
-            before, after = rate * graph.live(hop.bound), rate * graph.live(hop.bound | inputs[hop.target])
-            work = before * prices.probe_s + after * prices.join_s
+            before, after = rate * graph.live(hop.bound), rate * _tested(graph, hop.bound, inputs[hop.target])
+            sent_rows = before if hop.is_sent else sent_rows
+            work = before * prices.probe_s + after * prices.join_s + sent_rows * prices.lookup_s
             if hop.is_sent and hop.bound != inputs[i]:
                 work += before * prices.exchange_s
             cpu_s += work * model.share(hop.key)
@@ -216,6 +272,6 @@ def _mixed_cost(model: CostModel, inputs: Inputs, probes: Probing, everything: S
         sent = graph.found(inputs[i]) * prices.exchange_s
         cpu_s += sum(sent * model.share(each) for each in probed | {hops[0].key})
         kept = sum(model.share(each) for each in probed) if model.keeping == "engine" else 1 / model.slots
-        cpu_s += stored * kept
+        cpu_s += stored * kept + len(probed) * prices.store_s * model.batches_per_s
         memory += model.kept_bytes(inputs[i]) * kept
     return NodeCost(everything, probes.orders, cpu_s, memory, key)
