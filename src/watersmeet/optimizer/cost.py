@@ -8,23 +8,34 @@ The paper's formulas for three streams, said of any tree, any windows and any ro
 | join pairs                                  | found(X u Y1, X) + found(X u Y1 u Y2, X) + ... along  | join         |
 |                                             | the probe order of every input X                      |              |
 | probe a store (ours; 0 in the paper)        | found(X) + found(X u Y1, X) + ..., one fewer          | probe        |
+| look up keys (ours)                         | found(X) for every other input of the node            | lookup       |
 | send to another stage (ours)                | streams once; results where the parent has another    | exchange     |
 |                                             | key; in a mixed node, rows that go on under another   |              |
-| run a stage, whatever it does (ours)        |                                                       | stage        |
+| run a stage, keep a store (ours)            | each micro-batch, whatever it brings                  | stage, store |
 
 Nothing here depends on what stands above a node, nor on how its inputs were made: only on which streams they hold. One
 thing does depend on a pair of neighbours: with the same key they are one stage and need no exchange between them.
 
 Memory is rows times bytes, for the stores of all nodes. How many rows a store holds is one switch:
 
-| keeping  | rows of a store of S                | indexes                                                       |
-|----------|-------------------------------------|---------------------------------------------------------------|
-| `engine` | found(S) x (longest window + delay) | one for every key that a store of a mixed node is probed under|
-| `paper`  | live(S)                             | one                                                           |
+| keeping  | rows of a store of S                 | bytes of a row      | indexes                                        |
+|----------|--------------------------------------|---------------------|------------------------------------------------|
+| `engine` | found(S) x (shortest window + late)  | as it is laid out   | one for every key that a store of a mixed node |
+|          |                                      |                     | is probed under                                |
+| `paper`  | live(S)                              | its parts together  | one                                            |
 
 An intermediate row counts while the windows of its parts meet, and there are live(S) of those at any moment; but this
-engine keeps it for the longest of these windows. With one window for all streams and no delay, it keeps as many times
-more as S has streams.
+engine keeps it until none that arrived with it can count, for the shortest of these windows. *Late* is what expiry
+takes: an eighth of the longest window (a time bucket), the delay, and a micro-batch, unless one key covers all streams.
+
+Deviations, found by measuring 36 random queries (`benchmarks/cost_model.py`, which also fits the prices):
+
+- Most of a micro-batch of some thousand rows is spent per stage and per store, not per row: two constants.
+- A row looks up its key in all other inputs of its node at once; what a pair or a stored row costs beside that is
+  little, and C_d next to nothing, because rows expire by whole segments.
+- Predicates beside the keys are tested pair by pair, so pairs are counted before these.
+- A mixed node is probed in the engine's order (`hop_orders.py`), which no optimiser chooses.
+- Memory is what is held at most. Results of nodes that share a stage are let go earlier than this says.
 
 A node without a key runs on one slot; all other work is spread over the slots, evenly.
 """
@@ -50,12 +61,15 @@ KEY_BYTES = 8
 """Of a key of a stored row; its event time takes as many."""
 INTERVAL_BYTES = 16
 """Of a stored result: from when to when it counts."""
+GROUP_BYTES = 2
+"""Of a stored result, for every key it was joined by: the partition group it had."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """CPU seconds for a row stored, let go, joined with another, sent as a probe or over an exchange; and for a stage
-    each second. The first three are the paper's C_i, C_d and C_j; the engine measures them as it runs."""
+    """CPU seconds for a row stored, let go, joined with another, sent as a probe or over an exchange; for a stage in
+    each micro-batch; for a row whose key is looked up in a store; and for a store in each micro-batch. The first three
+    are the paper's C_i, C_d and C_j; the engine measures them as it runs, with all that storing and joining costs."""
 
     insert_s: float
     delete_s: float
@@ -106,9 +120,12 @@ class CostModel:
     cartesian: bool = True
     """Whether probe orders and trees may join streams that nothing links."""
     batches_per_s: float = 1.0
+    """Micro-batches a second: each costs every stage and every store something, whatever it brings."""
     exact_inputs_max: int = EXACT_INPUTS_MAX
-    """Nodes with more inputs get their probe orders by rank, which is optimal for acyclic graphs only."""
+    """Nodes with more inputs get their probe orders by rank, which is optimal for acyclic graphs only, and not what the
+    engine does in a mixed node."""
     _nodes: dict[Inputs, NodeCost] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _kept: dict[Streams, float] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def is_distributed(self) -> bool:
@@ -123,9 +140,10 @@ class CostModel:
         return known
 
     def _probing(self, inputs: Inputs) -> Probing:
-        if self.keeping == "engine" and node_key(self.graph, inputs).is_mixed:
-            return probing(self.graph, inputs, hop_orders(self.graph, inputs))
-        return order_probes(self.graph, inputs, cartesian=self.cartesian, exact_inputs_max=self.exact_inputs_max)
+        graph, exact_max = self.graph, self.exact_inputs_max
+        if self.keeping == "engine" and len(inputs) <= exact_max and node_key(graph, inputs).is_mixed:
+            return probing(graph, inputs, hop_orders(graph, inputs))
+        return order_probes(graph, inputs, cartesian=self.cartesian, exact_inputs_max=exact_max)
 
     def plan(self, states: States) -> Plan:
         """The cost of a tree."""
@@ -167,7 +185,11 @@ class CostModel:
         graph = self.graph
         if self.keeping == "paper":
             return graph.live(streams) * graph.row_bytes(streams)
-        return graph.found(streams) * self._kept_seconds(streams) * _stored_bytes(graph, streams)
+        known = self._kept.get(streams)
+        if known is None:
+            known = graph.found(streams) * self._kept_seconds(streams) * _stored_bytes(graph, streams)
+            self._kept[streams] = known
+        return known
 
     def _kept_seconds(self, streams: Streams) -> float:
         graph = self.graph
@@ -211,7 +233,7 @@ def _node_cost(model: CostModel, inputs: Inputs, probes: Probing) -> NodeCost:
         return _mixed_cost(model, inputs, probes, everything, key)
     cpu_s = memory = 0.0
     for i, (each, met) in enumerate(zip(inputs, probes.met, strict=True)):
-        pairs = met if model.keeping == "paper" else _pairs(graph, inputs, i, probes.orders[i])
+        pairs = _pairs(graph, inputs, i, probes.orders[i]) if graph.others and model.keeping == "engine" else met
         cpu_s += graph.found(each) * (prices.insert_s + prices.delete_s + (len(inputs) - 1) * prices.lookup_s)
         probing_rows = met - graph.live(everything) + graph.live(each)
         cpu_s += graph.arrivals(each) * (pairs * prices.join_s + probing_rows * prices.probe_s)
@@ -227,10 +249,15 @@ def _stored_bytes(graph: JoinGraph, streams: Streams) -> float:
     """The width of a stored row: with its key, and of a result without what only its own join has read."""
     if streams.bit_count() == 1:
         return graph.row_bytes(streams) + KEY_BYTES
-    classes = [each.streams for each in graph.classes if each.streams & streams]
-    columns = graph.row_bytes(streams) - KEY_BYTES * sum((each & streams).bit_count() for each in classes)
-    reaching_out = sum(1 for each in classes if each & ~streams)
-    return max(columns, 0.0) + INTERVAL_BYTES + KEY_BYTES * reaching_out
+    columns, others = graph.row_bytes(streams), INTERVAL_BYTES
+    for each in graph.classes:
+        members = (each.streams & streams).bit_count()
+        columns -= KEY_BYTES * members
+        if members and each.streams & ~streams:
+            others += KEY_BYTES
+        if members > 1:
+            others += GROUP_BYTES
+    return max(columns, 0.0) + others
 
 
 def _pairs(graph: JoinGraph, inputs: Inputs, origin: int, order: Order) -> float:
