@@ -18,11 +18,11 @@ thing does depend on a pair of neighbours: with the same key they are one stage 
 
 Memory is rows times bytes, for the stores of all nodes. How many rows a store holds is one switch:
 
-| keeping  | rows of a store of S                 | bytes of a row      | indexes                                        |
-|----------|--------------------------------------|---------------------|------------------------------------------------|
-| `engine` | found(S) x (shortest window + late)  | as it is laid out   | one for every key that a store of a mixed node |
-|          |                                      |                     | is probed under                                |
-| `paper`  | live(S)                              | its parts together  | one                                            |
+| keeping  | rows of a store of S                | bytes of a row     | indexes                                       |
+|----------|-------------------------------------|--------------------|-----------------------------------------------|
+| `engine` | found(S) x (shortest window + late) | as it is laid out  | one for every key that a store of a mixed     |
+|          |                                     |                    | node is probed under                          |
+| `paper`  | live(S)                             | its parts together | one                                           |
 
 An intermediate row counts while the windows of its parts meet, and there are live(S) of those at any moment; but this
 engine keeps it until none that arrived with it can count, for the shortest of these windows. *Late* is what expiry
