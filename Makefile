@@ -33,8 +33,9 @@ check: $(STAMP)  ## formatting, lint, types and import layers, as CI does before
 bench: $(STAMP)  ## time us against Spark's own stream-stream joins
 	$(WITH_JAVA) $(BIN)/python -m benchmarks.native_spark
 
-figures: $(STAMP)  ## draw the papers' figures on spilling anew, with their claims checked (two processes, 10 CPU minutes each)
+figures: $(STAMP)  ## draw the papers' figures on spilling and optimising anew, with their claims checked (two processes, 12 CPU minutes each)
 	$(BIN)/python -m benchmarks.figures.spill_throughput --jobs 2
+	$(BIN)/python -m benchmarks.figures.optimizer_settings --jobs 2
 
 clean:  ## remove .venv, caches and build products
 	rm -rf $(VENV) build dist src/*.egg-info

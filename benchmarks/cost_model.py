@@ -44,7 +44,7 @@ from benchmarks.calibration.learning import learned
 from benchmarks.calibration.measuring import run_all
 from benchmarks.calibration.queries import Workload, workloads
 from benchmarks.calibration.trees import FAMILIES, Compared, picked, trees_to_compare
-from benchmarks.figures.plotting import Points, draw_points
+from benchmarks.figures.plotting import Points, draw_predictions
 from benchmarks.machine import save
 from watersmeet.optimizer.assumptions import graph_of
 from watersmeet.optimizer.cost import DEFAULT_PRICES, CostModel, Prices
@@ -207,7 +207,7 @@ def show(each: Judged) -> None:
 
 def draw(judged: Sequence[Judged]) -> None:
     points = [point for each in judged for point in each.points]
-    draw_points(
+    draw_predictions(
         "cost_model",
         [
             Points(

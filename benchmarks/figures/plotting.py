@@ -6,6 +6,7 @@ import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any, TextIO
 
 import matplotlib
@@ -55,9 +56,18 @@ def styled(policy: str) -> dict[str, Any]:
 
 
 def draw(
-    name: str, lines: Sequence[Line], *, title: str, x: str, y: str, limit: tuple[float, str] | None = None
+    name: str,
+    lines: Sequence[Line],
+    *,
+    title: str,
+    x: str,
+    y: str,
+    limit: tuple[float, str] | None = None,
+    x_from: float = 0,
+    y_from: float = 0,
+    log_y: bool = False,
 ) -> None:
-    """Lines over time, in the order given by their last values; `limit` is a level with its name."""
+    """Lines over time or another measure, in the order given by their last values; `limit` is a level with its name."""
     figure, axes = pyplot.subplots(figsize=(8, 4.5), dpi=110, layout="constrained")
     for line in lines:
         axes.plot(line.x, line.y, line.style, color=line.colour, label=line.label, linewidth=1.6)
@@ -65,10 +75,40 @@ def draw(
             axes.fill_between(line.x, line.low, line.high, color=line.colour, alpha=0.15, linewidth=0)
     if limit is not None:
         axes.axhline(limit[0], color="#000000", linewidth=0.8, linestyle=":", label=limit[1])
-    _finish(axes, title, x, y)
-    axes.set_xlim(left=0)
+    _finish(axes, title, x, y, log_y=log_y)
+    axes.set_xlim(left=x_from)
+    if not log_y:
+        axes.set_ylim(bottom=y_from)
     _save(figure, name)
     _write_csv(name, lines, x)
+
+
+def draw_points(
+    name: str,
+    groups: Mapping[str, Sequence[tuple[float, float]]],
+    *,
+    title: str,
+    x: str,
+    y: str,
+    colours: Sequence[str],
+) -> None:
+    """Points by group over a logarithmic axis, with the median of each group as a cross."""
+    figure, axes = pyplot.subplots(figsize=(8, 4.5), dpi=110, layout="constrained")
+    for (group, points), colour in zip(groups.items(), colours, strict=True):
+        xs, ys = zip(*points, strict=True)
+        axes.scatter(xs, ys, s=18, color=colour, alpha=0.55, linewidth=0, label=group)
+        axes.scatter(
+            median(xs), median(ys), s=140, color=colour, marker="X", edgecolor="white", label=f"{group}, median"
+        )
+    _finish(axes, title, x, y)
+    axes.set_ylim(auto=True)
+    axes.set_xscale("log")
+    axes.margins(0.05)
+    _save(figure, name)
+    with _csv(name) as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["group", x, y])
+        writer.writerows([group, *map("{:.6g}".format, point)] for group, points in groups.items() for point in points)
 
 
 def draw_bars(
@@ -98,7 +138,7 @@ def draw_bars(
         writer.writerows([group, bar, *values[bar]] for group, values in groups.items() for bar in bars)
 
 
-def draw_points(name: str, groups: Sequence[Points], *, title: str, x: str, y: str) -> None:
+def draw_predictions(name: str, groups: Sequence[Points], *, title: str, x: str, y: str) -> None:
     """Points of several kinds on two logarithmic axes, with the line on which both are equal, and twice and half it."""
     figure, axes = pyplot.subplots(figsize=(7.5, 5.5), dpi=110, layout="constrained")
     for group in groups:
@@ -109,8 +149,7 @@ def draw_points(name: str, groups: Sequence[Points], *, title: str, x: str, y: s
     for factor in (0.5, 2):
         axes.plot(ends, [factor * end for end in ends], color="#000000", linewidth=0.6, linestyle=":")
     axes.set_xscale("log")
-    axes.set_yscale("log")
-    _finish(axes, title, x, y)
+    _finish(axes, title, x, y, log_y=True)
     axes.set_xlim(ends)
     axes.set_ylim(ends)
     _save(figure, name)
@@ -124,11 +163,13 @@ def draw_points(name: str, groups: Sequence[Points], *, title: str, x: str, y: s
         )
 
 
-def _finish(axes: pyplot.Axes, title: str, x: str, y: str) -> None:
+def _finish(axes: pyplot.Axes, title: str, x: str, y: str, *, log_y: bool = False) -> None:
     axes.set_title(title, fontsize=11, loc="left")
     axes.set_xlabel(x)
     axes.set_ylabel(y)
-    if axes.get_yscale() == "linear":
+    if log_y:
+        axes.set_yscale("log")
+    else:
         axes.set_ylim(bottom=0)
     axes.margins(x=0)
     axes.grid(visible=True, axis="y", color="#dddddd", linewidth=0.6)
@@ -147,8 +188,9 @@ def _write_csv(name: str, lines: Sequence[Line], x: str) -> None:
     with _csv(name) as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow([x, *(line.label for line in lines)])
-        for number, at in enumerate(lines[0].x):
-            writer.writerow([round(at, 3), *(round(line.y[number], 3) for line in lines)])
+        for number, at in enumerate(max((line.x for line in lines), key=len)):
+            found = (line.y[number] if number < len(line.y) else None for line in lines)
+            writer.writerow([round(at, 3), *("" if value is None else round(value, 3) for value in found)])
 
 
 def _csv(name: str) -> TextIO:

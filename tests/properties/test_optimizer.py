@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from tests.random_graphs import SHAPES, random_graph
+from benchmarks.random_graphs import SHAPES, random_graph
 from watersmeet.optimizer.cost import PAPER_PRICES, CostModel, Plan
 from watersmeet.optimizer.dominating import Budget
 from watersmeet.optimizer.exhaustive import undominated_plans
@@ -32,13 +32,13 @@ def drawn(plans: list[Plan], rng: random.Random) -> Budget:
     return Budget(between([plan.cpu_s for plan in plans]), between([plan.memory_bytes for plan in plans]))
 
 
-@pytest.mark.parametrize("keeping", ["paper", "engine"])
-def test_polynomial_strategies_find_qualified_plans(keeping):
+@pytest.mark.parametrize(("keeping", "graphs"), [("paper", 168), ("engine", 84)])
+def test_polynomial_strategies_find_qualified_plans(keeping, graphs):
     """In at least 95 % of the settings in which the exhaustive one finds one; with more settings and up to 7 streams,
     `benchmarks/optimizer_quality.py` measures it."""
     rng = random.Random(71)
     found: Counter[str] = Counter()
-    for number in range(168):
+    for number in range(graphs):
         shape = list(SHAPES)[number % len(SHAPES)]
         graph = random_graph(rng.choice((4, 5, 5, 6)), shape, rng, wide=number % 2 == 0)
         prices = {"prices": PAPER_PRICES} if keeping == "paper" else {"slots": 2}
@@ -50,6 +50,6 @@ def test_polynomial_strategies_find_qualified_plans(keeping):
                 found["exhaustive"] += 1
                 for strategy in POLYNOMIAL:
                     found[strategy] += any(map(budget.admits, STRATEGIES[strategy](model, budget)))
-    assert found["exhaustive"] > 80
+    assert found["exhaustive"] > 50
     for strategy in POLYNOMIAL:
         assert found[strategy] >= 0.95 * found["exhaustive"]

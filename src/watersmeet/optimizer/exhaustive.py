@@ -13,8 +13,11 @@ budgets. Here the table has, for every set S of streams, only the plans over S t
 Early filtering is stricter than the paper's for the same reason: no tree costs less than a part of it, so a part beyond
 *either* budget is of no use. But where nothing qualifies, the least bad plan is wanted, and so all plans.
 
-There are Bell(n + 1) - 1 nodes to look at for n streams: 876 for 6, 4,139 for 7, 21,146 for 8. Probe orders are optimal
-(`exact_ordering.py`), so no plan of any tree and orders is better than what is found here.
+There are Bell(n + 1) - 1 nodes to look at for n streams: 876 for 6, 4,139 for 7, 21,146 for 8. Probe orders are the
+best of all (`exact_ordering.py`).
+
+Known limitation: these orders meet fewest combinations, and nothing else. In a mixed node another order might cross
+fewer exchanges or need fewer indexes, and is not looked for.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from itertools import product
 from watersmeet.optimizer.cost import CostModel, NodeCost, Plan
 from watersmeet.optimizer.dominating import Budget, dominating
 from watersmeet.optimizer.join_graph import Streams
-from watersmeet.optimizer.shapes import Inputs, States
+from watersmeet.optimizer.shapes import Inputs, States, partitions
 from watersmeet.optimizer.stage_keys import NodeKey
 
 
@@ -52,7 +55,7 @@ def undominated_plans(model: CostModel, budget: Budget | None = None) -> list[Pl
     }
     for streams in sorted(range(1, everyone + 1), key=int.bit_count):
         if streams.bit_count() > 1 and model.allows(streams):
-            parts = (part for inputs in _partitions(streams) for part in _joined(model, inputs, table, budget))
+            parts = (part for inputs in partitions(streams) for part in _joined(model, inputs, table, budget))
             table[streams] = _undominated(parts)
     whole = [(part, part.node) for part in table[everyone]]
     plans = [
@@ -101,25 +104,3 @@ def _undominated(parts: Iterable[_Part]) -> list[_Part]:
                 least = part.cpu_s
                 found.append(part)
     return found
-
-
-def _partitions(streams: Streams) -> Iterator[Inputs]:
-    """All ways to divide some streams into two or more sets, by their least streams."""
-    for parts in _divisions(streams):
-        if len(parts) > 1:
-            yield parts
-
-
-def _divisions(streams: Streams) -> Iterator[Inputs]:
-    if not streams:
-        yield ()
-        return
-    low = streams & -streams
-    others = streams ^ low
-    some = others
-    while True:
-        for rest in _divisions(others ^ some):
-            yield (low | some, *rest)
-        if not some:
-            return
-        some = (some - 1) & others

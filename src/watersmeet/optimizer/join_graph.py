@@ -79,6 +79,12 @@ class JoinGraph:
     """The largest delay of a stream: for so long stored rows are kept beyond their windows."""
     running_s: float = math.inf
     """For how long the query runs: no row is kept longer."""
+    pairs: tuple[tuple[Streams, int, int, float], ...] = field(init=False, repr=False, compare=False)
+    """Predicates over two streams, of both kinds, since for these there is no difference: the streams as a set and by
+    ordinal, and the selectivity. Most graphs have no others, and a search asks for these most."""
+    wide_classes: tuple[Predicate, ...] = field(init=False, repr=False, compare=False)
+    wide_others: tuple[Predicate, ...] = field(init=False, repr=False, compare=False)
+    """Those over more streams, or over one."""
     _live: dict[Streams, float] = field(default_factory=dict, init=False, repr=False, compare=False)
     _arrivals: dict[Streams, float] = field(default_factory=dict, init=False, repr=False, compare=False)
     _connected: dict[Streams, bool] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -94,6 +100,11 @@ class JoinGraph:
         for predicate in (*self.classes, *self.others):
             if not 0 <= predicate.selectivity <= 1:
                 raise OptionError(f"a selectivity is a share from 0 to 1, not {predicate.selectivity}")
+        two = [each for each in (*self.classes, *self.others) if each.streams.bit_count() == 2]
+        pairs = tuple((each.streams, *bits(each.streams), each.selectivity) for each in two)
+        object.__setattr__(self, "pairs", pairs)
+        for name, given in (("wide_classes", self.classes), ("wide_others", self.others)):
+            object.__setattr__(self, name, tuple(each for each in given if each.streams.bit_count() != 2))
 
     @property
     def everyone(self) -> Streams:
@@ -103,11 +114,14 @@ class JoinGraph:
         share = 1.0
         if streams.bit_count() < 2:
             return share
-        for each in self.classes:
+        for pair, _, _, selectivity in self.pairs:
+            if pair & streams == pair:
+                share *= selectivity
+        for each in self.wide_classes:
             members = (each.streams & streams).bit_count()
             if members > 1:
                 share *= each.selectivity ** (members - 1)
-        for other in self.others:
+        for other in self.wide_others:
             if other.streams & streams == other.streams:
                 share *= other.selectivity
         return share

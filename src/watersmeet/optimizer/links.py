@@ -21,6 +21,9 @@ from watersmeet.optimizer.join_graph import JoinGraph, Streams, bits
 from watersmeet.optimizer.rank_ordering import Link
 from watersmeet.optimizer.shapes import Inputs
 
+NOWHERE = -1
+"""The input of a stream that the node does not join."""
+
 
 @dataclass(frozen=True, slots=True)
 class InputGraph:
@@ -33,24 +36,28 @@ class InputGraph:
 
 
 def input_graph(graph: JoinGraph, inputs: Inputs) -> InputGraph:
-    owners = [0] * len(graph.streams)
-    everything = 0
+    owners = [NOWHERE] * len(graph.streams)
     for number, streams in enumerate(inputs):
-        everything |= streams
         for i in bits(streams):
             owners[i] = number
     between: dict[tuple[int, ...], float] = {}
     others: list[Link] = []
-    for each in graph.classes:
-        touched = _touched(each.streams & everything, owners)
+    for _, i, j, share in graph.pairs:
+        one, other = owners[i], owners[j]
+        if one != other and one >= 0 and other >= 0:
+            pair = (one, other) if one < other else (other, one)
+            between[pair] = between.get(pair, 1.0) * share
+    for each in graph.wide_classes:
+        touched = _touched(each.streams, owners)
         if len(touched) > 1:
             between[touched] = between.get(touched, 1.0) * each.selectivity
-    for other in graph.others:
-        touched = _touched(other.streams, owners) if other.streams & everything == other.streams else ()
-        if len(touched) == 2:
-            between[touched] = between.get(touched, 1.0) * other.selectivity
-        elif len(touched) > 2:
-            others.append(Link(touched, other.selectivity))
+    for each in graph.wide_others:
+        touched = _touched(each.streams, owners)
+        if all(owners[i] >= 0 for i in bits(each.streams)) and len(touched) > 1:
+            if len(touched) == 2:
+                between[touched] = between.get(touched, 1.0) * each.selectivity
+            else:
+                others.append(Link(touched, each.selectivity))
     links = tuple(Link(touched, share) for touched, share in between.items())
     return InputGraph(tuple(graph.live(streams) for streams in inputs), links, tuple(others))
 
@@ -113,7 +120,7 @@ def _relinked(node: InputGraph, chosen: Sequence[tuple[tuple[int, int], list[int
 
 def _touched(streams: Streams, owners: Sequence[int]) -> tuple[int, ...]:
     """The inputs that hold some of the streams."""
-    return tuple(sorted({owners[i] for i in bits(streams)}))
+    return tuple(sorted({owners[i] for i in bits(streams)} - {NOWHERE}))
 
 
 class _Groups:

@@ -12,7 +12,7 @@ State selection adds a state, state removal takes one away, and what changes is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeAlias
 
 from watersmeet.optimizer.join_graph import Streams, as_streams, bits
@@ -77,6 +77,28 @@ def tree_of(states: States, everyone: Streams) -> Join:
     tree = built[everyone]
     assert isinstance(tree, Join)
     return tree
+
+
+def partitions(streams: Streams) -> Iterator[Inputs]:
+    """All ways to divide some streams into two or more sets, by their least streams."""
+    for parts in _divisions(streams):
+        if len(parts) > 1:
+            yield parts
+
+
+def _divisions(streams: Streams) -> Iterator[Inputs]:
+    if not streams:
+        yield ()
+        return
+    low = streams & -streams
+    others = streams ^ low
+    some = others
+    while True:
+        for rest in _divisions(others ^ some):
+            yield (low | some, *rest)
+        if not some:
+            return
+        some = (some - 1) & others
 
 
 def _in_order(inputs: Iterable[Streams]) -> Inputs:

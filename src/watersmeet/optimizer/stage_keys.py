@@ -60,12 +60,17 @@ def node_key(graph: JoinGraph, inputs: Inputs) -> NodeKey:
 
 
 def walk(graph: JoinGraph, inputs: Inputs, origin: int, order: Order) -> list[Hop]:
-    """The hops of an input's rows through a mixed node."""
-    bound, last, hops = inputs[origin], -1, []
+    """The hops of an input's rows through a mixed node: they stay under a key as long as what was sent there shares it
+    with what is probed next."""
+    bound = sent = inputs[origin]
+    key = 0
+    hops: list[Hop] = []
     for j in order:
-        key = graph.shared_classes(bound, inputs[j])
-        hops.append(Hop(bound, j, key, is_sent=key != last or not key))
-        bound, last = bound | inputs[j], key
+        stays = bool(key) and graph.shared_classes(sent, inputs[j]) == key
+        if not stays:
+            sent, key = bound, graph.shared_classes(bound, inputs[j])
+        hops.append(Hop(bound, j, key, is_sent=not stays))
+        bound |= inputs[j]
     return hops
 
 

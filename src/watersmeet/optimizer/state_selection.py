@@ -3,8 +3,9 @@
 O3; Zhu 2006, 5.2. An *edge* is a pair of inputs X, Y of the topmost node. Its frequency is the number of probe orders
 of that node in which X and Y stand next to each other, its weight the bytes that a state XY would take. The edge with
 the largest ratio of frequency to weight is tried first: X and Y become inputs of a node of their own, all probe orders
-are found anew, and if the tree then takes less CPU it is kept. If none of the first EDGES_TRIED_MAX edges helps, that
-is the end. (The paper tries all; with 20 streams there are 190, and finding orders anew is what takes time.)
+are found anew, and if the tree then takes less CPU it is kept. If none of the first EDGES_TRIED / k edges of a node of
+k inputs helps, that is the end. (The paper tries all; with 20 streams there are 190, and finding orders anew is what
+takes time.)
 
 Only binary nodes come of this. So each new node is then merged with a node below it wherever that saves both memory and
 CPU (5.2, operator merging).
@@ -23,7 +24,7 @@ from watersmeet.optimizer.cost import CostModel, Plan
 from watersmeet.optimizer.join_graph import Streams
 from watersmeet.optimizer.shapes import Nodes, nodes_in, with_state, without_state
 
-EDGES_TRIED_MAX = 8
+EDGES_TRIED = 80
 
 
 def select_states(model: CostModel) -> Iterator[Plan]:
@@ -56,7 +57,7 @@ def _edges(model: CostModel, nodes: Nodes) -> list[Streams]:
             frequency[inputs[one] | inputs[other]] += 1
     states = [one | other for one, other in combinations(inputs, 2) if model.allows(one | other)]
     worth = {state: frequency[state] / max(model.kept_bytes(state), 1e-300) for state in states}
-    return sorted(states, key=lambda state: (-worth[state], state))[:EDGES_TRIED_MAX]
+    return sorted(states, key=lambda state: (-worth[state], state))[: EDGES_TRIED // len(inputs)]
 
 
 def _merged(model: CostModel, nodes: Nodes, plan: Plan, state: Streams) -> tuple[Nodes, Plan]:

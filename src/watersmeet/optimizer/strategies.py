@@ -11,9 +11,10 @@ Of all plans looked at, the preferred one wins (`dominating.py`). Deviations fro
 
 - It returns the first qualified plan; here a strategy goes on to its end, which takes milliseconds, and can choose.
 - Where no plan of a polynomial strategy is qualified, its neighbourhood is searched until one is (`exploration.py`),
-  for EXPLORED / n^3 plans at most: 291 for 7 streams and 12 for 20.
-- `bjtree-init` starts from a binary tree without Cartesian products; if that has led to nothing and there are no more
-  than RESTARTED_STREAMS_MAX streams, from one with them, too (`min_state.py`).
+  for EXPLORED / n^4 plans at most: 291 for 7 streams and 4 for 20.
+- `bjtree-init` starts from the smaller of two binary trees, without Cartesian products or with them (`min_state.py`).
+  If that has led to nothing, and there are RESTARTED_STREAMS_MAX streams at most, it starts from the other, too.
+- `auto` looks at as many plans around its own also where some are qualified: the preferred one may be among them.
 
 `exploration_seconds` go on with the search after that. The time is read from a clock that is handed in.
 """
@@ -34,15 +35,15 @@ from watersmeet.optimizer.exhaustive import undominated_plans
 from watersmeet.optimizer.exploration import explore
 from watersmeet.optimizer.join_graph import as_streams
 from watersmeet.optimizer.min_state import min_state
-from watersmeet.optimizer.shapes import States, tree_of
+from watersmeet.optimizer.shapes import tree_of
 from watersmeet.optimizer.state_removal import remove_states
 from watersmeet.optimizer.state_selection import select_states
 from watersmeet.plan.tree import Join, nodes_of, streams_of
 from watersmeet.units import format_bytes
 
 EXHAUSTIVE_STREAMS_MAX = 6
-EXPLORED = 100_000
-RESTARTED_STREAMS_MAX = 12
+EXPLORED = 700_000
+RESTARTED_STREAMS_MAX = 16
 
 Clock: TypeAlias = Callable[[], float]
 """Seconds that pass."""
@@ -79,17 +80,19 @@ def mjoin_init(model: CostModel, budget: Budget) -> list[Plan]:
 
 
 def bjtree_init(model: CostModel, budget: Budget) -> list[Plan]:
-    start = min_state(model, cartesian=False)
-    plans = list(remove_states(model, start))
-    is_small = len(model.graph.streams) <= RESTARTED_STREAMS_MAX
-    if model.cartesian and is_small and not any(map(budget.admits, plans)):
-        other: States = min_state(model, cartesian=True)
-        if other != start:
-            plans += remove_states(model, other)
+    starts = {min_state(model, cartesian=cartesian) for cartesian in ((False, True) if model.cartesian else (False,))}
+    smaller, *larger = sorted(starts, key=lambda start: (sum(map(model.kept_bytes, start)), sorted(start)))
+    plans = list(remove_states(model, smaller))
+    if len(model.graph.streams) <= RESTARTED_STREAMS_MAX and not any(map(budget.admits, plans)):
+        for start in larger:
+            plans += remove_states(model, start)
     return _searched_around(model, plans, budget)
 
 
 def exhaustive(model: CostModel, budget: Budget) -> list[Plan]:
+    """Also plans beyond the budgets where that takes no time: people want to see what they cannot afford."""
+    if len(model.graph.streams) <= EXHAUSTIVE_STREAMS_MAX:
+        return undominated_plans(model)
     return undominated_plans(model, budget) or undominated_plans(model)
 
 
@@ -123,6 +126,8 @@ def optimise(
     if len(model.graph.streams) <= EXHAUSTIVE_STREAMS_MAX or search is exhaustive:
         model = replace(model, exact_inputs_max=len(model.graph.streams))
     plans = search(model, budget)
+    if search is auto and len(model.graph.streams) > EXHAUSTIVE_STREAMS_MAX:
+        plans += islice(explore(model, plans, budget, preference), _explored_max(model))
     if exploration_seconds > 0:
         end = clock() + exploration_seconds
         for plan in explore(model, plans, budget, preference):
@@ -135,11 +140,15 @@ def optimise(
 def _searched_around(model: CostModel, plans: list[Plan], budget: Budget) -> list[Plan]:
     """Some plans, with more around them up to the first that is qualified, if none of them is."""
     if not any(map(budget.admits, plans)):
-        for plan in islice(explore(model, plans, budget), EXPLORED // len(model.graph.streams) ** 3):
+        for plan in islice(explore(model, plans, budget), _explored_max(model)):
             plans.append(plan)
             if budget.admits(plan):
                 break
     return plans
+
+
+def _explored_max(model: CostModel) -> int:
+    return EXPLORED // len(model.graph.streams) ** 4
 
 
 def _chosen(model: CostModel, plans: Sequence[Plan], budget: Budget, strategy: str, preference: Preference) -> Choice:
@@ -169,9 +178,9 @@ def _reason(undominated: Sequence[Plan], budget: Budget, missed: Sequence[Miss],
     if missed:
         return "no plan found is within its budgets; this one exceeds them least: " + " and ".join(map(_missed, missed))
     qualified = sum(map(budget.admits, undominated))
-    among = f"of {qualified} plans within the budgets" if qualified > 1 else "the only plan within the budgets"
-    others = "that none of the others dominates" if qualified > 1 else "that no other dominates"
-    return f"{_PREFERRED[preference]} {among} {others}" if qualified > 1 else f"{among} {others}"
+    if qualified == 1:
+        return "the only plan within the budgets that no other dominates"
+    return f"{_PREFERRED[preference]} of {qualified} plans within the budgets that none of the others dominates"
 
 
 def _missed(miss: Miss) -> str:

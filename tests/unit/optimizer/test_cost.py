@@ -159,6 +159,20 @@ def test_residual_predicates_are_tested_pair_by_pair():
     assert pairs["paper"].cpu_s == pytest.approx(5)
 
 
+def test_arrivals_go_to_every_key_that_they_probe_or_are_probed_under():
+    """x makes A and C equal, y A and B, w B and C. A begins under x, but B and C reach it under x and y together."""
+    graph = JoinGraph(
+        tuple(StreamFigures(n, 10, 10) for n in "ABC"),
+        (Predicate(0b101, 0.1), Predicate(0b011, 0.2), Predicate(0b110, 0.3)),
+    )
+    node = tree("(A B C)")
+    orders = {node: ((2, 1), (2, 0), (1, 0))}
+    found = CostModel(graph, Prices(0, 0, 0, exchange_s=1)).plan_with_orders(node, orders)
+    arrivals = 10 * (2 + 2 + 2)
+    on_the_way = graph.found(0b101, 0b001) + graph.found(0b110, 0b110)
+    assert found.cpu_s == pytest.approx(arrivals + on_the_way)
+
+
 def test_work_under_a_key_is_shared_by_the_slots():
     prices = Prices(1, 1, 1, 1)
     one, four = (CostModel(ONE_KEY, prices, slots=slots).plan(frozenset()) for slots in (1, 4))

@@ -4,13 +4,14 @@ import random
 
 import pytest
 
-from tests.random_graphs import SHAPES, random_graph
+from benchmarks.random_graphs import SHAPES, random_graph
 from tests.unit.optimizer.trees import all_trees, paper_cost
 from watersmeet.optimizer.cost import CostModel, Prices
 from watersmeet.optimizer.dominating import Budget, dominating
 from watersmeet.optimizer.exhaustive import undominated_plans
-from watersmeet.optimizer.join_graph import JoinGraph, Predicate
-from watersmeet.optimizer.shapes import states_of
+from watersmeet.optimizer.join_graph import JoinGraph, Predicate, StreamFigures
+from watersmeet.optimizer.shapes import states_of, tree_of
+from watersmeet.plan.tree import tree_text
 
 PRICES = Prices(1.0, 0.5, 1.5, 0.7)
 
@@ -64,6 +65,21 @@ def test_keys_and_stages_are_searched_exactly_too(shape, cartesian):
         allowed = [states for states in trees if all(model.allows(state) for state in states)]
         expected = undominated(costs(model.plan(states) for states in allowed))
         assert [pytest.approx(pair) for pair in expected] == costs(undominated_plans(model))
+
+
+def test_a_part_that_costs_more_may_be_the_better_one_for_its_key():
+    """x makes A and D equal, y B, C and D. Of A, C and D by themselves, (A (C D)) costs less than ((A D) C); but the
+    latter ends under y, where B is joined, and its results need not be sent."""
+    streams = tuple(StreamFigures(name, rate, 10) for name, rate in zip("ABCD", (10, 20, 1, 1), strict=True))
+    graph = JoinGraph(streams, (Predicate(0b1001, 0.02), Predicate(0b1110, 0.1)))
+    model = CostModel(graph, Prices(1e-6, 0, 1e-5, exchange_s=1e-5), cartesian=False)
+    best = undominated_plans(model)[-1]
+    assert tree_text(tree_of(best.states, graph.everyone), "ABCD") == "(((A D) C) B)"
+    costlier, cheaper = (
+        [model.node(inputs).cpu_s for inputs in part] for part in (((1, 8), (9, 4)), ((4, 8), (1, 12)))
+    )
+    sent = [1e-5 * graph.found(streams) for streams in (0b1001, 0b1100)]
+    assert sum(costlier) + sent[0] > sum(cheaper) + sent[1]
 
 
 def test_early_filtering_keeps_every_qualified_plan():

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from tests.random_graphs import SHAPES, random_graph
+from benchmarks.random_graphs import SHAPES, random_graph
 from tests.unit.optimizer.trees import all_trees
 from watersmeet.optimizer.cost import PAPER_PRICES, CostModel
 from watersmeet.optimizer.join_graph import JoinGraph, bits, pairwise_graph

@@ -5,7 +5,7 @@ from itertools import permutations
 
 import pytest
 
-from tests.random_graphs import SHAPES, random_graph
+from benchmarks.random_graphs import SHAPES, random_graph
 from watersmeet.optimizer.combinations_met import Meetings
 from watersmeet.optimizer.exact_ordering import exact_orders
 from watersmeet.optimizer.join_graph import JoinGraph, Predicate, StreamFigures, pairwise_graph
@@ -163,3 +163,11 @@ def test_a_spanning_tree_takes_the_lightest_pairs():
     node = input_graph(graph, inputs_of(graph))
     assert not is_tree(node)
     assert {link.inputs for link in spanning_links(node, cartesian=False)} == {(1, 2), (0, 1)}
+
+
+def test_pairs_of_one_class_are_one_link_of_a_spanning_tree():
+    """A predicate beside the class makes a cycle; but the class still leaves the order of its other members open."""
+    streams = tuple(StreamFigures(name, rate, 1.0) for name, rate in zip("abcde", (1, 2, 3, 4, 5), strict=True))
+    graph = JoinGraph(streams, (Predicate(0b11111, 0.1),), (Predicate(0b11, 0.5),))
+    links = spanning_links(input_graph(graph, inputs_of(graph)), cartesian=False)
+    assert {(link.inputs, link.selectivity) for link in links} == {((0, 1), 0.05), ((0, 2, 3, 4), 0.1)}

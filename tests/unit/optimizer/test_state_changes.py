@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from tests.random_graphs import SHAPES, random_graph
+from benchmarks.random_graphs import SHAPES, random_graph
 from watersmeet.optimizer.cost import PAPER_PRICES, CostModel, Prices
 from watersmeet.optimizer.join_graph import pairwise_graph
 from watersmeet.optimizer.min_state import min_state

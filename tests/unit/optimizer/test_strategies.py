@@ -5,7 +5,7 @@ from itertools import count
 
 import pytest
 
-from tests.random_graphs import SHAPES, random_graph
+from benchmarks.random_graphs import SHAPES, random_graph
 from watersmeet.errors import OptionError
 from watersmeet.optimizer.cost import PAPER_PRICES, CostModel
 from watersmeet.optimizer.dominating import Budget
@@ -47,6 +47,8 @@ def test_a_choice_says_what_it_is_and_why():
     assert choice.winner.orders == (((1,), (0,)), ((1,), (0,)))
     assert choice.reason == "least CPU of 2 plans within the budgets that none of the others dominates"
     only = optimise(SET_1, Budget(memory_bytes=MJOIN.memory_bytes))
+    assert only.winner == only.candidates[0]
+    assert len(only.candidates) == 2
     assert only.reason == "the only plan within the budgets that no other dominates"
 
 
@@ -94,7 +96,7 @@ def test_auto_has_what_both_polynomial_strategies_have_beyond():
     rng = random.Random(63)
     model = CostModel(random_graph(EXHAUSTIVE_STREAMS_MAX + 3, "tree", rng), PAPER_PRICES, keeping="paper")
     single = [optimise(model, Budget(), strategy).winner.cpu_s for strategy in ("mjoin-init", "bjtree-init")]
-    assert optimise(model, Budget()).winner.cpu_s == min(single)
+    assert optimise(model, Budget()).winner.cpu_s <= min(single)
 
 
 def test_exploration_ends_with_its_time():
@@ -111,6 +113,15 @@ def test_exploration_reaches_every_tree_once():
     start = model.plan(frozenset())
     found = list(explore(model, [start], Budget()))
     assert len(found) == len({plan.states for plan in found}) == 26 - 1
+
+
+def test_exploration_tries_other_states_before_it_goes_on_from_worse_plans():
+    """Around the best binary tree of four streams: two trees with a state fewer, then the four with one other state."""
+    rng = random.Random(67)
+    models = (CostModel(random_graph(4, "chain", rng), PAPER_PRICES, keeping="paper") for _ in count())
+    model, start = next((m, best) for m in models if len((best := undominated_plans(m)[-1]).states) == 2)
+    found = [plan for plan, _ in zip(explore(model, [start], Budget()), range(6), strict=False)]
+    assert [len(plan.states) for plan in found] == [1, 1, 2, 2, 2, 2]
 
 
 def test_without_cartesian_products_no_state_is_one():

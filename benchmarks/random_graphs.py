@@ -1,4 +1,4 @@
-"""Random join graphs by shape, for what the optimiser claims of all of them."""
+"""Random join graphs by shape: what the optimiser is tested on and measured by."""
 
 from __future__ import annotations
 
