@@ -235,10 +235,11 @@ def main() -> None:
         judged.append(measure(workload))
         show(judged[-1])
     found = summary(judged)
-    draw(judged)
+    if args.seed == 1:
+        draw(judged)
     spent = round(time.process_time() - began)
     path = save(
-        "cost_model",
+        "cost_model" if args.seed == 1 else f"cost_model_seed_{args.seed}",
         {"workload": vars(args), "cpu_seconds": spent, **found, "measured": [told(each) for each in judged]},
     )
     for name, figures in found.items():

@@ -13,6 +13,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 from matplotlib import pyplot
+from matplotlib.ticker import FixedLocator, NullLocator
 
 OUT = Path(__file__).parent / "out"
 COLOURS = {
@@ -150,6 +151,11 @@ def draw_predictions(name: str, groups: Sequence[Points], *, title: str, x: str,
         axes.plot(ends, [factor * end for end in ends], color="#000000", linewidth=0.6, linestyle=":")
     axes.set_xscale("log")
     _finish(axes, title, x, y, log_y=True)
+    ticks = [step * 10**power for power in range(-3, 7) for step in (1, 2, 5)]
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(FixedLocator(ticks))
+        axis.set_major_formatter("{x:g}")
+        axis.set_minor_locator(NullLocator())
     axes.set_xlim(ends)
     axes.set_ylim(ends)
     _save(figure, name)

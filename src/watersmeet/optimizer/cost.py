@@ -16,17 +16,17 @@ The paper's formulas for three streams, said of any tree, any windows and any ro
 Nothing here depends on what stands above a node, nor on how its inputs were made: only on which streams they hold. One
 thing does depend on a pair of neighbours: with the same key they are one stage and need no exchange between them.
 
-Memory is rows times bytes, for the stores of all nodes. How many rows a store holds is one switch:
+Memory is rows times bytes, for the stores of all nodes. What a store holds is one switch:
 
-| keeping  | rows of a store of S                | bytes of a row     | indexes                                       |
-|----------|-------------------------------------|--------------------|-----------------------------------------------|
-| `engine` | found(S) x (shortest window + late) | as it is laid out  | one for every key that a store of a mixed     |
-|          |                                     |                    | node is probed under                          |
-| `paper`  | live(S)                             | its parts together | one                                           |
+| keeping  | rows of a store of S        | bytes of a row     | indexes                                               |
+|----------|-----------------------------|--------------------|-------------------------------------------------------|
+| `engine` | found(S) x as long as it is | as it is laid out  | one for every key that a store of a mixed node is     |
+|          | kept (`kept_rows.py`)       |                    | probed under                                          |
+| `paper`  | live(S)                     | its parts together | one                                                   |
 
 An intermediate row counts while the windows of its parts meet, and there are live(S) of those at any moment; but this
-engine keeps it until none that arrived with it can count, for the shortest of these windows. *Late* is what expiry
-takes: an eighth of the longest window (a time bucket), the delay, and a micro-batch, unless one key covers all streams.
+engine keeps it for the shortest of these windows. With one window for all streams, it keeps as many times more as S has
+streams.
 
 Deviations, found by measuring 36 random queries (`benchmarks/cost_model.py`, which also fits the prices):
 
@@ -35,7 +35,7 @@ Deviations, found by measuring 36 random queries (`benchmarks/cost_model.py`, wh
   little, and C_d next to nothing, because rows expire by whole segments.
 - Predicates beside the keys are tested pair by pair, so pairs are counted before these.
 - A mixed node is probed in the engine's order (`hop_orders.py`), which no optimiser chooses.
-- Memory is what is held at most. Results of nodes that share a stage are let go earlier than this says.
+- Memory is what is held at most, by the engine's own rules of expiry and layout (`kept_rows.py`).
 
 A node without a key runs on one slot; all other work is spread over the slots, evenly.
 """
@@ -48,21 +48,14 @@ from typing import Literal, TypeAlias
 
 from watersmeet.optimizer.exact_ordering import Order
 from watersmeet.optimizer.hop_orders import hop_orders
-from watersmeet.optimizer.join_graph import JoinGraph, Streams, as_streams, bits
+from watersmeet.optimizer.join_graph import JoinGraph, Streams, as_streams
+from watersmeet.optimizer.kept_rows import kept_bytes
 from watersmeet.optimizer.mjoin_ordering import EXACT_INPUTS_MAX, Probing, order_probes, probing
 from watersmeet.optimizer.shapes import Inputs, Nodes, States, nodes_in
 from watersmeet.optimizer.stage_keys import Key, NodeKey, node_key, stage_count, walk
 from watersmeet.plan.tree import Join, nodes_of, streams_of
 
 Keeping: TypeAlias = Literal["engine", "paper"]
-BUCKETS_PER_WINDOW = 8
-"""Rows expire by time buckets: `engine/compaction.py` has as many."""
-KEY_BYTES = 8
-"""Of a key of a stored row; its event time takes as many."""
-INTERVAL_BYTES = 16
-"""Of a stored result: from when to when it counts."""
-GROUP_BYTES = 2
-"""Of a stored result, for every key it was joined by: the partition group it had."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +77,7 @@ class Prices:
 PAPER_PRICES = Prices(1.0, 1.0, 1.0)
 """The paper names no figures; one unit for each shows what its formulas say."""
 DEFAULT_PRICES = Prices(
-    insert_s=7e-8, delete_s=0.0, join_s=9e-8, exchange_s=2.1e-7, stage_s=9e-3, lookup_s=5.8e-7, store_s=9.6e-3
+    insert_s=1.2e-7, delete_s=0.0, join_s=1.5e-7, exchange_s=3.4e-7, stage_s=3.1e-3, lookup_s=4.2e-7, store_s=9.8e-3
 )
 """Of this engine, in process; fitted by `python -m benchmarks.cost_model`, which says how well."""
 
@@ -182,22 +175,12 @@ class CostModel:
 
     def kept_bytes(self, streams: Streams) -> float:
         """Bytes of a store, on all slots together."""
-        graph = self.graph
-        if self.keeping == "paper":
-            return graph.live(streams) * graph.row_bytes(streams)
         known = self._kept.get(streams)
         if known is None:
-            known = graph.found(streams) * self._kept_seconds(streams) * _stored_bytes(graph, streams)
-            self._kept[streams] = known
+            graph, engine = self.graph, self.keeping == "engine"
+            paper = graph.live(streams) * graph.row_bytes(streams)
+            known = self._kept[streams] = kept_bytes(graph, streams, self.batches_per_s) if engine else paper
         return known
-
-    def _kept_seconds(self, streams: Streams) -> float:
-        graph = self.graph
-        shortest = min(graph.streams[i].window_s for i in bits(streams))
-        late_s = max(stream.window_s for stream in graph.streams) / BUCKETS_PER_WINDOW + graph.delay_s
-        if not any(each.streams == graph.everyone for each in graph.classes):
-            late_s += 1 / self.batches_per_s
-        return min(shortest + late_s, graph.running_s)
 
     def share(self, key: Key) -> float:
         """A slot's share of what is done under a key."""
@@ -243,21 +226,6 @@ def _node_cost(model: CostModel, inputs: Inputs, probes: Probing) -> NodeCost:
     share = model.share(key.key) if model.is_distributed else 1.0
     cpu_s = cpu_s * share + len(inputs) * prices.store_s * model.batches_per_s
     return NodeCost(everything, probes.orders, cpu_s, memory * share, key)
-
-
-def _stored_bytes(graph: JoinGraph, streams: Streams) -> float:
-    """The width of a stored row: with its key, and of a result without what only its own join has read."""
-    if streams.bit_count() == 1:
-        return graph.row_bytes(streams) + KEY_BYTES
-    columns, others = graph.row_bytes(streams), INTERVAL_BYTES
-    for each in graph.classes:
-        members = (each.streams & streams).bit_count()
-        columns -= KEY_BYTES * members
-        if members and each.streams & ~streams:
-            others += KEY_BYTES
-        if members > 1:
-            others += GROUP_BYTES
-    return max(columns, 0.0) + others
 
 
 def _pairs(graph: JoinGraph, inputs: Inputs, origin: int, order: Order) -> float:

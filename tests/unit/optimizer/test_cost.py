@@ -87,8 +87,19 @@ def test_this_engine_keeps_results_for_the_shortest_window_and_until_their_bucke
     graph = JoinGraph(streams, (Predicate(0b111, 0.5),), delay_s=5)
     found = {keeping: CostModel(graph, keeping=keeping).kept_bytes(0b11) for keeping in KEEPING}
     # 1 x 60 + 2 x 10 pairs a second, of which a half is equal; of 24 bytes, 8 and 8 were event times
-    assert found["engine"] == pytest.approx(40 * (10 + 30 / 8 + 5) * (24 - 16 + 16 + 8 + 2))
+    assert found["engine"] == pytest.approx(40 * (10 + 30 / 8 + 5) * (24 - 16 + 16 + 8 + 2) * 1.05)
     assert found["paper"] == pytest.approx(10 * 60 * 0.5 * 24)
+
+
+def test_results_keep_what_is_read_above_them():
+    """A and B each have a number, values of x and y, and a column that only a predicate between them reads."""
+    a, b, c = StreamFigures("A", 1, 8, 32), StreamFigures("B", 1, 8, 32), StreamFigures("C", 1, 8, 16)
+    classes = (Predicate(0b011, 1.0), Predicate(0b111, 1.0))
+    graph = JoinGraph((a, b, c), classes, (Predicate(0b011, 1.0, read_bytes=16),))
+    model = CostModel(graph)
+    assert model.kept_bytes(0b001) == pytest.approx(1 * (8 + 1) * (32 + 8))
+    # two numbers, the interval, the value of y, and two groups; x and what the predicate read are gone
+    assert model.kept_bytes(0b011) == pytest.approx(2 * 8 * (8 + 1) * (2 * 8 + 16 + 8 + 2 * 2) * 1.05)
 
 
 ONE_KEY = JoinGraph(tuple(StreamFigures(n, 10, 10) for n in "ABCD"), (Predicate(0b1111, 0.01),))
