@@ -13,6 +13,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 from matplotlib import pyplot
+from matplotlib.ticker import FixedLocator, NullLocator
 
 OUT = Path(__file__).parent / "out"
 COLOURS = {
@@ -40,6 +41,14 @@ class Line:
     low: Sequence[float] | None = None
     """With `high`: the range over seeds."""
     high: Sequence[float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    label: str
+    x: Sequence[float]
+    y: Sequence[float]
+    colour: str
 
 
 def styled(policy: str) -> dict[str, Any]:
@@ -128,6 +137,36 @@ def draw_bars(
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["group", "bar", "mean", "min", "max"])
         writer.writerows([group, bar, *values[bar]] for group, values in groups.items() for bar in bars)
+
+
+def draw_predictions(name: str, groups: Sequence[Points], *, title: str, x: str, y: str) -> None:
+    """Points of several kinds on two logarithmic axes, with the line on which both are equal, and twice and half it."""
+    figure, axes = pyplot.subplots(figsize=(7.5, 5.5), dpi=110, layout="constrained")
+    for group in groups:
+        axes.scatter(group.x, group.y, s=22, color=group.colour, alpha=0.75, linewidth=0, label=group.label)
+    values = [value for group in groups for value in (*group.x, *group.y)]
+    ends = [min(values) * 0.8, max(values) * 1.25]
+    axes.plot(ends, ends, color="#000000", linewidth=0.8, label="equal")
+    for factor in (0.5, 2):
+        axes.plot(ends, [factor * end for end in ends], color="#000000", linewidth=0.6, linestyle=":")
+    axes.set_xscale("log")
+    _finish(axes, title, x, y, log_y=True)
+    ticks = [step * 10**power for power in range(-3, 7) for step in (1, 2, 5)]
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(FixedLocator(ticks))
+        axis.set_major_formatter("{x:g}")
+        axis.set_minor_locator(NullLocator())
+    axes.set_xlim(ends)
+    axes.set_ylim(ends)
+    _save(figure, name)
+    with _csv(name) as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["kind", x, y])
+        writer.writerows(
+            [group.label, round(at, 3), round(value, 3)]
+            for group in groups
+            for at, value in zip(group.x, group.y, strict=True)
+        )
 
 
 def _finish(axes: pyplot.Axes, title: str, x: str, y: str, *, log_y: bool = False) -> None:

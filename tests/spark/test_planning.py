@@ -83,8 +83,8 @@ def test_the_first_micro_batch_decides_and_a_restart_keeps_the_plan(spark, base,
     assert json.loads(logged[0]) == told
     # The plan stays, though hints would now choose another; one that is asked for by its tree is refused.
     again = chain(spark, base, slots=1)
-    for name in ROWS:
-        again.hint(name, rowsPerSecond=1)
+    for name, rate in {"a": 0.1, "b": 1, "c": 5000, "d": 50000}.items():
+        again.hint(name, rowsPerSecond=rate)
     assert f"== Plan {SMALL_FIRST} ==" not in _explained(again, capsys)
     run(again, tmp_path / "out", tmp_path / "ck").explain()
     assert f"== Plan {SMALL_FIRST} ==" in capsys.readouterr().out

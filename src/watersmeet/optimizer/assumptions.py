@@ -36,6 +36,8 @@ class Assumptions:
     residuals: Mapping[int, float] = field(default_factory=dict)
     by_spark: Mapping[int, float] = field(default_factory=dict)
     running_us: int = HOUR_US
+    batch_s: float | None = None
+    """Seconds of data in a micro-batch."""
 
 
 def graph_of(query: JoinQuery, given: Assumptions) -> JoinGraph:
@@ -54,6 +56,7 @@ def graph_of(query: JoinQuery, given: Assumptions) -> JoinGraph:
         Predicate(
             as_streams(ordinal[column.stream] for column in columns_of(residual)),
             given.residuals.get(i, RESIDUAL_SELECTIVITY),
+            _read_bytes(query, i),
         )
         for i, residual in enumerate(query.residuals)
     )
@@ -77,6 +80,19 @@ def width_of(kind: pa.DataType) -> int:
 def _rate(query: JoinQuery, name: str, given: Assumptions) -> float:
     passing = prod(given.filters.get(i, 1.0) for i, item in enumerate(query.filters) if item.stream == name)
     return given.rates[name] * passing
+
+
+def _read_bytes(query: JoinQuery, residual: int) -> int:
+    """Bytes of the columns that only this residual predicate reads."""
+    others = [each for i, each in enumerate(query.residuals) if i != residual]
+    read = {*query.read_columns, *(column for each in others for column in columns_of(each))}
+    alone = set(columns_of(query.residuals[residual])) - read
+    width = 0
+    for ordinal, stream in enumerate(query.streams):
+        elsewhere = {each.columns[ordinal] for each in query.classes} | {stream.event_time if query.windowed else None}
+        names = {column.name for column in alone if column.stream == stream.name} - elsewhere
+        width += sum(width_of(stream.schema.field(name).type) for name in names)
+    return width
 
 
 def _row_bytes(query: JoinQuery, ordinal: int) -> int:

@@ -8,23 +8,34 @@ The paper's formulas for three streams, said of any tree, any windows and any ro
 | join pairs                                  | found(X u Y1, X) + found(X u Y1 u Y2, X) + ... along  | join         |
 |                                             | the probe order of every input X                      |              |
 | probe a store (ours; 0 in the paper)        | found(X) + found(X u Y1, X) + ..., one fewer          | probe        |
+| look up keys (ours)                         | found(X) for every other input of the node            | lookup       |
 | send to another stage (ours)                | streams once; results where the parent has another    | exchange     |
 |                                             | key; in a mixed node, rows that go on under another   |              |
-| run a stage, whatever it does (ours)        |                                                       | stage        |
+| run a stage, keep a store (ours)            | each micro-batch, whatever it brings                  | stage, store |
 
 Nothing here depends on what stands above a node, nor on how its inputs were made: only on which streams they hold. One
 thing does depend on a pair of neighbours: with the same key they are one stage and need no exchange between them.
 
-Memory is rows times bytes, for the stores of all nodes. How many rows a store holds is one switch:
+Memory is rows times bytes, for the stores of all nodes. What a store holds is one switch:
 
-| keeping  | rows of a store of S                | indexes                                                       |
-|----------|-------------------------------------|---------------------------------------------------------------|
-| `engine` | found(S) x (longest window + delay) | one for every key that a store of a mixed node is probed under|
-| `paper`  | live(S)                             | one                                                           |
+| keeping  | rows of a store of S        | bytes of a row     | indexes                                               |
+|----------|-----------------------------|--------------------|-------------------------------------------------------|
+| `engine` | found(S) x as long as it is | as it is laid out  | one for every key that a store of a mixed node is     |
+|          | kept (`kept_rows.py`)       |                    | probed under                                          |
+| `paper`  | live(S)                     | its parts together | one                                                   |
 
 An intermediate row counts while the windows of its parts meet, and there are live(S) of those at any moment; but this
-engine keeps it for the longest of these windows. With one window for all streams and no delay, it keeps as many times
-more as S has streams.
+engine keeps it for the shortest of these windows. With one window for all streams, it keeps as many times more as S has
+streams.
+
+Deviations, found by measuring 36 random queries (`benchmarks/cost_model.py`, which also fits the prices):
+
+- Most of a micro-batch of some thousand rows is spent per stage and per store, not per row: two constants.
+- A row looks up its key in all other inputs of its node at once; what a pair or a stored row costs beside that is
+  little, and C_d next to nothing, because rows expire by whole segments.
+- Predicates beside the keys are tested pair by pair, so pairs are counted before these.
+- A mixed node is probed in the engine's order (`hop_orders.py`), which no optimiser chooses.
+- Memory is what is held at most, by the engine's own rules of expiry and layout (`kept_rows.py`).
 
 A node without a key runs on one slot; all other work is spread over the slots, evenly.
 """
@@ -36,7 +47,9 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from watersmeet.optimizer.exact_ordering import Order
+from watersmeet.optimizer.hop_orders import hop_orders
 from watersmeet.optimizer.join_graph import JoinGraph, Streams, as_streams
+from watersmeet.optimizer.kept_rows import kept_bytes
 from watersmeet.optimizer.mjoin_ordering import EXACT_INPUTS_MAX, Probing, order_probes, probing
 from watersmeet.optimizer.shapes import Inputs, Nodes, States, nodes_in
 from watersmeet.optimizer.stage_keys import Key, NodeKey, node_key, stage_count, walk
@@ -47,8 +60,9 @@ Keeping: TypeAlias = Literal["engine", "paper"]
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """CPU seconds for a row stored, let go, joined with another, sent as a probe or over an exchange; and for a stage
-    each second. The first three are the paper's C_i, C_d and C_j; the engine measures them as it runs."""
+    """CPU seconds for a row stored, let go, joined with another, sent as a probe or over an exchange; for a stage in
+    each micro-batch; for a row whose key is looked up in a store; and for a store in each micro-batch. The first three
+    are the paper's C_i, C_d and C_j; the engine measures them as it runs, with all that storing and joining costs."""
 
     insert_s: float
     delete_s: float
@@ -56,12 +70,16 @@ class Prices:
     probe_s: float = 0.0
     exchange_s: float = 0.0
     stage_s: float = 0.0
+    lookup_s: float = 0.0
+    store_s: float = 0.0
 
 
 PAPER_PRICES = Prices(1.0, 1.0, 1.0)
 """The paper names no figures; one unit for each shows what its formulas say."""
-DEFAULT_PRICES = Prices(5e-7, 1e-7, 1e-7, 5e-7, 1e-6, 1e-2)
-"""Of this engine before it has measured its own: orders of magnitude."""
+DEFAULT_PRICES = Prices(
+    insert_s=1.2e-7, delete_s=0.0, join_s=1.5e-7, exchange_s=3.4e-7, stage_s=3.1e-3, lookup_s=4.2e-7, store_s=9.8e-3
+)
+"""Of this engine, in process; fitted by `python -m benchmarks.cost_model`, which says how well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +112,11 @@ class CostModel:
     keeping: Keeping = "engine"
     cartesian: bool = True
     """Whether probe orders and trees may join streams that nothing links."""
+    batches_per_s: float = 1.0
+    """Micro-batches a second: each costs every stage and every store something, whatever it brings."""
     exact_inputs_max: int = EXACT_INPUTS_MAX
-    """Nodes with more inputs get their probe orders by rank, which is optimal for acyclic graphs only."""
+    """Nodes with more inputs get their probe orders by rank, which is optimal for acyclic graphs only, and not what the
+    engine does in a mixed node."""
     _nodes: dict[Inputs, NodeCost] = field(default_factory=dict, init=False, repr=False, compare=False)
     _kept: dict[Streams, float] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -108,9 +129,14 @@ class CostModel:
         """The cost of a node with the best probe orders there are to be had."""
         known = self._nodes.get(inputs)
         if known is None:
-            probes = order_probes(self.graph, inputs, cartesian=self.cartesian, exact_inputs_max=self.exact_inputs_max)
-            known = self._nodes[inputs] = _node_cost(self, inputs, probes)
+            known = self._nodes[inputs] = _node_cost(self, inputs, self._probing(inputs))
         return known
+
+    def _probing(self, inputs: Inputs) -> Probing:
+        graph, exact_max = self.graph, self.exact_inputs_max
+        if self.keeping == "engine" and len(inputs) <= exact_max and node_key(graph, inputs).is_mixed:
+            return probing(graph, inputs, hop_orders(graph, inputs))
+        return order_probes(graph, inputs, cartesian=self.cartesian, exact_inputs_max=exact_max)
 
     def plan(self, states: States) -> Plan:
         """The cost of a tree."""
@@ -141,7 +167,7 @@ class CostModel:
         """What a node costs by the parent it has: its stage and its results' exchange, unless they share a stage."""
         if parent is not None and node.key.fuses_with(parent.key):
             return 0.0
-        cpu_s = 0.0 if node.key.is_mixed else self.prices.stage_s
+        cpu_s = 0.0 if node.key.is_mixed else self.prices.stage_s * self.batches_per_s
         if parent is not None and not parent.key.is_mixed:
             share = self.share(parent.key.key)
             cpu_s += share * self.graph.found(node.streams) * self.prices.exchange_s
@@ -151,10 +177,9 @@ class CostModel:
         """Bytes of a store, on all slots together."""
         known = self._kept.get(streams)
         if known is None:
-            graph = self.graph
-            engine = self.keeping == "engine"
-            rows = graph.found(streams) * graph.kept_seconds(streams) if engine else graph.live(streams)
-            known = self._kept[streams] = rows * graph.row_bytes(streams)
+            graph, engine = self.graph, self.keeping == "engine"
+            paper = graph.live(streams) * graph.row_bytes(streams)
+            known = self._kept[streams] = kept_bytes(graph, streams, self.batches_per_s) if engine else paper
         return known
 
     def share(self, key: Key) -> float:
@@ -190,28 +215,50 @@ def _node_cost(model: CostModel, inputs: Inputs, probes: Probing) -> NodeCost:
     if key.is_mixed:
         return _mixed_cost(model, inputs, probes, everything, key)
     cpu_s = memory = 0.0
-    for each, met in zip(inputs, probes.met, strict=True):
-        cpu_s += graph.found(each) * (prices.insert_s + prices.delete_s)
+    for i, (each, met) in enumerate(zip(inputs, probes.met, strict=True)):
+        pairs = _pairs(graph, inputs, i, probes.orders[i]) if graph.others and model.keeping == "engine" else met
+        cpu_s += graph.found(each) * (prices.insert_s + prices.delete_s + (len(inputs) - 1) * prices.lookup_s)
         probing_rows = met - graph.live(everything) + graph.live(each)
-        cpu_s += graph.arrivals(each) * (met * prices.join_s + probing_rows * prices.probe_s)
+        cpu_s += graph.arrivals(each) * (pairs * prices.join_s + probing_rows * prices.probe_s)
         if each.bit_count() == 1:
             cpu_s += graph.found(each) * prices.exchange_s
         memory += model.kept_bytes(each)
     share = model.share(key.key) if model.is_distributed else 1.0
-    return NodeCost(everything, probes.orders, cpu_s * share, memory * share, key)
+    cpu_s = cpu_s * share + len(inputs) * prices.store_s * model.batches_per_s
+    return NodeCost(everything, probes.orders, cpu_s, memory * share, key)
+
+
+def _pairs(graph: JoinGraph, inputs: Inputs, origin: int, order: Order) -> float:
+    """Combinations that the rows of an input are joined to along an order, for every second's worth of them."""
+    bound, total = inputs[origin], 0.0
+    for j in order:
+        total += _tested(graph, bound, inputs[j])
+        bound |= inputs[j]
+    return total
+
+
+def _tested(graph: JoinGraph, one: Streams, other: Streams) -> float:
+    """Combinations of two sets, before the predicates beside the keys that their join is the first to bind."""
+    both, share = one | other, 1.0
+    for p in graph.others:
+        if p.streams & both == p.streams and p.streams & one and p.streams & other:
+            share *= p.selectivity
+    return graph.live(both) / share if share else 0.0
 
 
 def _mixed_cost(model: CostModel, inputs: Inputs, probes: Probing, everything: Streams, key: NodeKey) -> NodeCost:
     """A node that is walked hop by hop: rows are sent from key to key, and stores are indexed under each."""
     graph, prices = model.graph, model.prices
     walks = [walk(graph, inputs, i, order) for i, order in enumerate(probes.orders)]
-    cpu_s = prices.stage_s * stage_count(walks)
+    cpu_s = prices.stage_s * stage_count(walks) * model.batches_per_s
     memory = 0.0
     for i, hops in enumerate(walks):
         rate = graph.arrivals(inputs[i])
+        sent_rows = 0.0
         for hop in hops:
-            before, after = rate * graph.live(hop.bound), rate * graph.live(hop.bound | inputs[hop.target])
-            work = before * prices.probe_s + after * prices.join_s
+            before, after = rate * graph.live(hop.bound), rate * _tested(graph, hop.bound, inputs[hop.target])
+            sent_rows = before if hop.is_sent else sent_rows
+            work = before * prices.probe_s + after * prices.join_s + sent_rows * prices.lookup_s
             if hop.is_sent and hop.bound != inputs[i]:
                 work += before * prices.exchange_s
             cpu_s += work * model.share(hop.key)
@@ -220,6 +267,6 @@ def _mixed_cost(model: CostModel, inputs: Inputs, probes: Probing, everything: S
         sent = graph.found(inputs[i]) * prices.exchange_s
         cpu_s += sum(sent * model.share(each) for each in probed | {hops[0].key})
         kept = sum(model.share(each) for each in probed) if model.keeping == "engine" else 1 / model.slots
-        cpu_s += stored * kept
+        cpu_s += stored * kept + len(probed) * prices.store_s * model.batches_per_s
         memory += model.kept_bytes(inputs[i]) * kept
     return NodeCost(everything, probes.orders, cpu_s, memory, key)

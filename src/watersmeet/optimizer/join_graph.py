@@ -66,6 +66,8 @@ class Predicate:
 
     streams: Streams
     selectivity: float
+    read_bytes: float = 0.0
+    """Of the columns, over all its streams, that nothing else reads: results have them no longer."""
 
 
 @dataclass(frozen=True, slots=True)

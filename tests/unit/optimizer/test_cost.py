@@ -14,6 +14,7 @@ from watersmeet.plan.tree import Join, nodes_of, parse_tree
 RATES, WINDOW, AB, BC = {"A": 10.0, "B": 20.0, "C": 30.0}, 5.0, 0.1, 0.2
 FIGURE_4_1 = pairwise_graph(RATES, {"AB": AB, "BC": BC}, WINDOW)
 INSERT, DELETE, JOIN = 3.0, 2.0, 7.0
+KEEPING = ("engine", "paper")
 PAPER = CostModel(FIGURE_4_1, Prices(INSERT, DELETE, JOIN), keeping="paper", cartesian=False)
 
 
@@ -81,13 +82,24 @@ def test_probes_are_rows_that_go_to_a_store():
     assert found.cpu_s == pytest.approx(a + b + c + 2 * a * b * AB * WINDOW)
 
 
-def test_this_engine_keeps_results_for_the_longest_window():
+def test_this_engine_keeps_results_for_the_shortest_window_and_until_their_bucket_has_ended():
     streams = (StreamFigures("A", 1, 10, 8), StreamFigures("B", 2, 30, 16), StreamFigures("C", 1, 10, 8))
     graph = JoinGraph(streams, (Predicate(0b111, 0.5),), delay_s=5)
-    found = {keeping: CostModel(graph, keeping=keeping).kept_bytes(0b11) for keeping in ("engine", "paper")}
-    # 1 x 60 + 2 x 10 pairs a second, of which a half is equal
-    assert found["engine"] == pytest.approx(40 * (30 + 5) * 24)
+    found = {keeping: CostModel(graph, keeping=keeping).kept_bytes(0b11) for keeping in KEEPING}
+    # 1 x 60 + 2 x 10 pairs a second, of which a half is equal; of 24 bytes, 8 and 8 were event times
+    assert found["engine"] == pytest.approx(40 * (10 + 30 / 8 + 5) * (24 - 16 + 16 + 8 + 2) * 1.05)
     assert found["paper"] == pytest.approx(10 * 60 * 0.5 * 24)
+
+
+def test_results_keep_what_is_read_above_them():
+    """A and B each have a number, values of x and y, and a column that only a predicate between them reads."""
+    a, b, c = StreamFigures("A", 1, 8, 32), StreamFigures("B", 1, 8, 32), StreamFigures("C", 1, 8, 16)
+    classes = (Predicate(0b011, 1.0), Predicate(0b111, 1.0))
+    graph = JoinGraph((a, b, c), classes, (Predicate(0b011, 1.0, read_bytes=16),))
+    model = CostModel(graph)
+    assert model.kept_bytes(0b001) == pytest.approx(1 * (8 + 1) * (32 + 8))
+    # two numbers, the interval, the value of y, and two groups; x and what the predicate read are gone
+    assert model.kept_bytes(0b011) == pytest.approx(2 * 8 * (8 + 1) * (2 * 8 + 16 + 8 + 2 * 2) * 1.05)
 
 
 ONE_KEY = JoinGraph(tuple(StreamFigures(n, 10, 10) for n in "ABCD"), (Predicate(0b1111, 0.01),))
@@ -125,8 +137,37 @@ def test_a_mixed_node_is_walked_from_key_to_key():
     sent = CostModel(graph, Prices(0, 0, 0, exchange_s=1), cartesian=False).plan(everything).cpu_s
     on_the_way = graph.found(0b011, 0b011) + graph.found(0b110, 0b100)
     assert sent == pytest.approx(10 + 2 * 10 + 10 + on_the_way)
-    assert model.plan(everything).memory_bytes == pytest.approx(4 * 10 * 10)
+    kept_s, kept_bytes = 10 + 10 / 8 + 1, 1 + 8  # with a time bucket and a micro-batch, and with the key
+    assert model.plan(everything).memory_bytes == pytest.approx(4 * 10 * kept_s * kept_bytes)
     assert replace(model, keeping="paper").plan(everything).memory_bytes == pytest.approx(3 * 10 * 10)
+
+
+def test_a_mixed_node_is_probed_in_the_order_of_its_hops():
+    """D may go by y to C only, and A only by x; C has both before it, and x comes first."""
+    graph = JoinGraph(tuple(StreamFigures(n, 10, 10) for n in "ACD"), (Predicate(0b011, 0.01), Predicate(0b110, 0.02)))
+    assert CostModel(graph).node((1, 2, 4)).orders == ((1, 2), (0, 2), (1, 0))
+    swapped = JoinGraph(graph.streams, (Predicate(0b110, 1e-6), Predicate(0b011, 1.0)))
+    assert CostModel(swapped).node((1, 2, 4)).orders == ((1, 2), (2, 0), (1, 0))
+
+
+@pytest.mark.parametrize(("text", "stores"), [("(A B C D)", 4), ("((A B) C D)", 5), ("(((A B) C) D)", 6)])
+def test_stores_and_stages_cost_something_in_every_micro_batch(text, stores):
+    often = CostModel(ONE_KEY, Prices(0, 0, 0, stage_s=10, store_s=1), batches_per_s=3)
+    assert often.plan(states_of(tree(text, "ABCD"))).cpu_s == 3 * (10 + stores)
+
+
+def test_keys_are_looked_up_in_all_other_inputs():
+    assert distributed(ONE_KEY, "(A B C D)", lookup_s=1) == 4 * 3 * 10
+    ab = ONE_KEY.found(0b11)
+    assert distributed(ONE_KEY, "((A B) C D)", lookup_s=1) == pytest.approx(2 * 10 + 2 * (ab + 10 + 10))
+
+
+def test_residual_predicates_are_tested_pair_by_pair():
+    streams = tuple(StreamFigures(n, 10, 10) for n in "AB")
+    graph = JoinGraph(streams, (Predicate(0b11, 0.01),), (Predicate(0b11, 0.25),))
+    pairs = {keeping: CostModel(graph, Prices(0, 0, 1), keeping=keeping).plan(frozenset()) for keeping in KEEPING}
+    assert pairs["engine"].cpu_s == pytest.approx(20)
+    assert pairs["paper"].cpu_s == pytest.approx(5)
 
 
 def test_arrivals_go_to_every_key_that_they_probe_or_are_probed_under():

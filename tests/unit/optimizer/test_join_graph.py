@@ -87,5 +87,5 @@ def test_the_graph_of_a_query():
         A | B | C: given.keys[[c.streams for c in query.classes].index(frozenset({0, 1, 2}))],
         B | C: given.keys[[c.streams for c in query.classes].index(frozenset({1, 2}))],
     }
-    assert found.others == (Predicate(A | C, 0.25),)
+    assert found.others == (Predicate(A | C, 0.25, 8),)  # nothing else reads c.v
     assert (found.kept_seconds(A), found.kept_seconds(B)) == (15.0, 3600.0)

@@ -7,8 +7,9 @@
 | selectivity of a key class | pairs of rows with equal keys, by all pairs of rows, over all pairs of its streams      |
 | selectivity of a residual  | combinations that pass, by those tested: all that a few rows of each stream make        |
 
-Keys are counted by their hash, in one Spark job. A class none of whose pairs match counts as if half a pair had: no
-plan is free. What the batch does not show at all (a stream without rows) has its default.
+Keys are counted by their hash, in one Spark job; in a large batch, those of a part of the hashes. A class none of whose
+pairs match counts as if half a pair had: no plan is free. What the batch does not show at all (a stream without rows)
+has its default.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ from watersmeet.runtime.spark.source import KEEP
 
 SAMPLE_ROWS = 4096
 """Combinations that a residual predicate is tried on."""
+KEYED_ROWS = 100_000
+"""About so many rows are counted by key."""
 UNTIMED_S = 1.0
 """How long a batch counts as where nothing says how long it took to arrive."""
 
@@ -48,6 +51,7 @@ def learn(query: JoinQuery, batch: DataFrame, rows_min: int) -> Assumptions | No
         filters=dict.fromkeys(range(len(query.filters)), 1.0),
         keys=_key_selectivities(query, source, rows, counts),
         residuals=_residual_selectivities(query, source, rows),
+        batch_s=seconds,
     )
 
 
@@ -75,7 +79,8 @@ def _key_selectivities(
         cases = " ".join(f"WHEN {i} THEN {source.column_of(i, KeyValue(number))}" for i in sorted(key_class.streams))
         value = f"CASE {STREAM} {cases} END"
         hashes.append(f"struct({number} AS class, {value} IS NOT NULL AS known, xxhash64({value}) AS hash)")
-    keyed = rows.selectExpr(STREAM, f"inline(array({', '.join(hashes)}))").filter("known")
+    part = max(1, sum(counts) // KEYED_ROWS)
+    keyed = rows.selectExpr(STREAM, f"inline(array({', '.join(hashes)}))").filter(f"known AND pmod(hash, {part}) = 0")
     streams = range(len(query.streams))
     of_stream = (F.expr(f"cast(count_if({STREAM} = {i}) AS double) AS n{i}") for i in streams)
     by_key = keyed.groupBy("class", "hash").agg(*of_stream)
@@ -87,7 +92,7 @@ def _key_selectivities(
         mine = [(i, j) for i, j in pairs if i in members and j in members]
         possible = sum(counts[i] * counts[j] for i, j in mine)
         if possible:
-            equal = sum(row[f"p{i}_{j}"] for i, j in mine)
+            equal = part * sum(row[f"p{i}_{j}"] for i, j in mine)
             found[row["class"]] = max(equal, 0.5) / possible
     return found
 

@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
 
@@ -22,7 +22,7 @@ from watersmeet.errors import OptionError, unknown_name
 from watersmeet.observe.costs_text import costs_text
 from watersmeet.observe.estimates_text import IN_CODE, Saying, rates_wanted
 from watersmeet.optimizer.assumptions import Assumptions, graph_of
-from watersmeet.optimizer.cost import CostModel
+from watersmeet.optimizer.cost import DEFAULT_PRICES, CostModel
 from watersmeet.optimizer.dominating import Budget
 from watersmeet.optimizer.hints import completed
 from watersmeet.optimizer.strategies import AUTO, STRATEGIES, Choice, optimise
@@ -35,6 +35,9 @@ from watersmeet.plan.tree import Join, mjoin, parse_tree
 from watersmeet.query.logical import JoinQuery
 from watersmeet.runtime.spark.learning import learn
 
+SPARK_PRICES = replace(DEFAULT_PRICES, exchange_s=1e-6, stage_s=0.1)
+"""Those of the engine in process, but for what Spark does: a shuffle, with the way into Python and back, and a tenth of
+a second for every stage of a micro-batch. Orders of magnitude."""
 NOTHING_SEEN = Assumptions({})
 EXPLAIN_MODES = ("simple", "extended", "cost")
 ROWS_MIN = 1000
@@ -125,7 +128,13 @@ class Planner:
         return costs_text(self.query, known, model, self.budget, choice, running=running, say=say)
 
     def _model(self, known: Assumptions) -> CostModel:
-        return CostModel(graph_of(self.query, known), slots=self.slots, cartesian=False)
+        return CostModel(
+            graph_of(self.query, known),
+            SPARK_PRICES,
+            slots=self.slots,
+            cartesian=False,
+            batches_per_s=1 / known.batch_s if known.batch_s else 1.0,
+        )
 
     def _chosen(self, choice: Choice) -> JoinPlan:
         return self._plan((choice.winner.tree,), choice.winner.probe_orders)

@@ -1,0 +1,55 @@
+"""What this engine keeps of a store: for how long a row, and how many bytes of it. (The paper: live rows, whole.)
+
+A row is kept until none that arrived with it can count: a row of a stream for its window, a result for the shortest of
+its windows, because the first of its parts to end ends it. Expiry then takes an eighth of the longest window (a time
+bucket), the delay, and a micro-batch, unless one key covers all streams: only a slot that sees all of them knows how
+late it is before the batch has been committed.
+
+    row of a stream     key, event time, columns that are read, values of its other key classes
+    stored result       key, interval, columns that are still read, values of key classes that reach out of it,
+                        partition groups under the keys it was joined by
+
+Known limitation. Widths of keys are those of numbers; results of nodes that share a stage are let go earlier than this.
+"""
+
+from __future__ import annotations
+
+from watersmeet.optimizer.join_graph import JoinGraph, Streams, bits
+
+BUCKETS_PER_WINDOW = 8
+"""As many as `engine/compaction.py` has."""
+KEY_BYTES = 8
+"""Of a value of a key class; an event time takes as many."""
+INTERVAL_BYTES = 16
+GROUP_BYTES = 2
+ESTIMATED = 1.05
+"""How many results there are follows from shares that were learned, so a little more is counted than expected."""
+
+
+def kept_bytes(graph: JoinGraph, streams: Streams, batches_per_s: float) -> float:
+    """Bytes of a store at most, on all slots together."""
+    kept = graph.found(streams) * _kept_seconds(graph, streams, batches_per_s)
+    if streams.bit_count() == 1:
+        return kept * (graph.row_bytes(streams) + KEY_BYTES)
+    return kept * _result_bytes(graph, streams) * ESTIMATED
+
+
+def _kept_seconds(graph: JoinGraph, streams: Streams, batches_per_s: float) -> float:
+    shortest = min(graph.streams[i].window_s for i in bits(streams))
+    late_s = max(stream.window_s for stream in graph.streams) / BUCKETS_PER_WINDOW + graph.delay_s
+    if not any(each.streams == graph.everyone for each in graph.classes):
+        late_s += 1 / batches_per_s
+    return min(shortest + late_s, graph.running_s)
+
+
+def _result_bytes(graph: JoinGraph, streams: Streams) -> float:
+    columns, others = graph.row_bytes(streams), INTERVAL_BYTES
+    for each in graph.classes:
+        members = (each.streams & streams).bit_count()
+        columns -= KEY_BYTES * members  # of every part: its other key classes, and its event time
+        if members and each.streams & ~streams:
+            others += KEY_BYTES
+        if members > 1:
+            others += GROUP_BYTES
+    columns -= sum(p.read_bytes for p in graph.others if p.streams & streams == p.streams)
+    return max(columns, 0.0) + others
