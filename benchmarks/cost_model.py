@@ -8,8 +8,8 @@ results (`calibration/measuring.py`). Four questions:
 2. Which prices fit best (`calibration/fitting.py`)? Fitted on one half of the queries and judged on the other; then on
    all: these are the figures for `DEFAULT_PRICES` in `optimizer/cost.py`. The other questions are of the prices there.
 3. Is the plan picked by statistics learned from the first LEARNED_BATCHES micro-batches good? Its CPU is compared
-   with that of the best of the three families, stretch by stretch; 1.1 at the median and 1.3 at the 90th percentile is
-   what issue 6 asks for.
+   with that of the best of the three families, stretch by stretch; we aim at 1.1 at the median and at 1.3 at the
+   90th percentile.
 4. With a budget between the least and the greatest memory of the families, is the picked plan's measured memory ever
    over it when one of the families is under it?
 
