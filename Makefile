@@ -21,7 +21,7 @@ setup: $(STAMP)  ## make .venv with the locked dependencies (needs Python 3.11+ 
 demo: $(STAMP)  ## join live streams on this machine and show what happens
 	$(WITH_JAVA) $(BIN)/watersmeet demo
 
-test: $(STAMP)  ## run all tests, in four processes side by side
+test: $(STAMP)  ## run all tests, in three processes side by side
 	$(WITH_JAVA) bash scripts/test.sh $(BIN)/python
 
 check: $(STAMP)  ## formatting, lint, types and import layers, as CI does before the tests

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# All tests, in four processes side by side: two halves of those that need a Spark session, those that start and kill
-# processes of their own, and those that need no Spark. Fails if any of them fails.
+# All tests, in three processes side by side: those that share a Spark session, those that start and kill processes of
+# their own, and those that need no Spark. Fails if any of them fails.
 #
 #   scripts/test.sh PYTHON [pytest arguments]
 set -uo pipefail
@@ -10,17 +10,14 @@ shift
 said=$(mktemp -d)
 trap 'kill $(jobs -p) 2>/dev/null; rm -rf "$said"' EXIT
 
-echo "three other parts of the tests run beside this one; what they say follows at the end"
-"$python" -m pytest -q -m "chaos" tests/spark "$@" >"$said/1" 2>&1 &
-parts=($!)
-"$python" -m pytest -q -m "not spark" --ignore tests/spark "$@" >"$said/2" 2>&1 &
-parts+=($!)
-"$python" -m pytest -q -m "spark and not chaos" tests/spark/test_[a-d]*.py "$@" >"$said/3" 2>&1 &
-parts+=($!)
+echo "tests that kill processes and tests that need no Spark run beside the others; what they say follows at the end"
+"$python" -m pytest -q -m "chaos" tests/spark "$@" >"$said/chaos" 2>&1 &
+chaos=$!
+"$python" -m pytest -q -m "not spark" --ignore tests/spark "$@" >"$said/others" 2>&1 &
+others=$!
 code=0
-"$python" -m pytest -q -m "spark and not chaos" tests/spark/test_[!a-d]*.py "$@" || code=1
-for part in "${parts[@]}"; do
-    wait "$part" || code=1
-done
-cat "$said"/*
+"$python" -m pytest -q -m "spark and not chaos" tests/spark "$@" || code=1
+wait "$chaos" || code=1
+wait "$others" || code=1
+cat "$said/chaos" "$said/others"
 exit "$code"
