@@ -2,7 +2,7 @@
 
 From rates, windows and selectivities by the model of `optimizer/join_graph.py`. A store holds
 
-    stored(S) = found(S, S) x (longest window of S + largest delay)
+    stored(S) = found(S, S) x (shortest window of S + largest delay)
 
 rows, and a node finds what its probe orders visit, hop by hop. A stream without a window counts as one with a window as
 long as the query has run. These are figures to compare plans by, not promises: skew, bursts and correlation are not in
@@ -15,34 +15,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from watersmeet.optimizer.assumptions import (
-    CODE_BYTES,
-    HOUR_US,
-    KEY_SELECTIVITY,
-    RESIDUAL_SELECTIVITY,
-    TEXT_BYTES,
-    Assumptions,
-    graph_of,
-    width_of,
-)
+from watersmeet.optimizer.assumptions import CODE_BYTES, RESIDUAL_SELECTIVITY, Assumptions, graph_of, width_of
 from watersmeet.optimizer.join_graph import JoinGraph, Streams, as_streams
 from watersmeet.plan.layout import StoreLayout
 from watersmeet.plan.stages import JoinPlan, StagePlan
 from watersmeet.plan.tree import Join, Tree, streams_of, tree_text
 from watersmeet.query.logical import JoinQuery
-
-__all__ = [
-    "HOUR_US",
-    "KEY_SELECTIVITY",
-    "RESIDUAL_SELECTIVITY",
-    "TEXT_BYTES",
-    "Assumptions",
-    "Estimates",
-    "NodeEstimate",
-    "StoreEstimate",
-    "estimate",
-    "row_bytes",
-]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from watersmeet.observe.estimates import (
-    KEY_SELECTIVITY,
-    RESIDUAL_SELECTIVITY,
-    TEXT_BYTES,
-    Assumptions,
-    Estimates,
-    estimate,
-)
+from watersmeet.observe.estimates import Estimates, estimate
+from watersmeet.optimizer.assumptions import KEY_SELECTIVITY, RESIDUAL_SELECTIVITY, TEXT_BYTES, Assumptions
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.query.expressions import columns_of, to_text
 from watersmeet.query.logical import JoinQuery, Stream

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from watersmeet.observe.progress import EpochProgress
+from watersmeet.observe.statistics import meetings
 from watersmeet.optimizer.assumptions import Assumptions
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.query.logical import JoinQuery
@@ -19,8 +20,9 @@ from watersmeet.query.logical import JoinQuery
 def measured(query: JoinQuery, plan: JoinPlan, epochs: Sequence[EpochProgress]) -> Assumptions:
     """What the last epochs have shown; there must be one. What they have not shown is not said."""
     totals = epochs[-1].totals
+    arrivals = _arrivals(query, epochs)
     return Assumptions(
-        rates=_rates(query, epochs),
+        rates={name: rows / seconds for name, (rows, seconds, _) in arrivals.items()},
         filters=dict.fromkeys(range(len(query.filters)), 1.0),
         keys=_key_selectivities(plan, totals),
         residuals={
@@ -28,39 +30,34 @@ def measured(query: JoinQuery, plan: JoinPlan, epochs: Sequence[EpochProgress]) 
             for i in range(len(query.residuals))
             if (tested := totals.get(f"tested.residual {i}", 0))
         },
+        batch_s=max((seconds / count for _, seconds, count in arrivals.values()), default=None),
     )
 
 
-def _rates(query: JoinQuery, epochs: Sequence[EpochProgress]) -> dict[str, float]:
-    """Rows by seconds, over the epochs that say how many seconds they took."""
+def _arrivals(query: JoinQuery, epochs: Sequence[EpochProgress]) -> dict[str, tuple[int, float, int]]:
+    """By stream: rows, seconds and epochs, of those epochs that say how many seconds they took."""
     unit = "rowsPerEventSecond" if query.windowed else "rowsPerSecond"
-    rows: Counter[str] = Counter()
-    seconds: dict[str, float] = {}
+    found: dict[str, tuple[int, float, int]] = {}
     for epoch in epochs:
-        for name, found in epoch.statistics.get("arrivals", {}).items():
-            if found.get(unit):
-                rows[name] += found["rows"]
-                seconds[name] = seconds.get(name, 0.0) + found["rows"] / found[unit]
-    return {name: rows[name] / seconds[name] for name in seconds}
+        for name, arrived in epoch.statistics.get("arrivals", {}).items():
+            if arrived.get(unit):
+                rows, seconds, count = found.get(name, (0, 0.0, 0))
+                found[name] = (rows + arrived["rows"], seconds + arrived["rows"] / arrived[unit], count + 1)
+    return found
 
 
 def _key_selectivities(plan: JoinPlan, totals: Mapping[str, int]) -> dict[int, float]:
     pairs: Counter[int] = Counter()
     equal: Counter[int] = Counter()
     products: dict[int, list[float]] = {}
-    for stage in plan.stages:
-        for node in (*(n for shape in stage.shapes for n in shape), *(hop.node for hop in stage.hops)):
-            for i, left in enumerate(node.inputs):
-                for right in node.inputs[:i]:
-                    name = "~".join(sorted((left.label, right.label)))
-                    met, matched = totals.get(f"pairs.{name}", 0), totals.get(f"matches.{name}", 0)
-                    if not met:
-                        continue
-                    if len(node.key) == 1:
-                        pairs[node.key[0]] += met
-                        equal[node.key[0]] += matched
-                    for key_class in node.key:
-                        share = (max(matched, 0.5) / met) ** (1 / len(node.key))
-                        products.setdefault(key_class, []).append(share)
+    for name, (key, _, _) in meetings(plan).items():
+        met, matched = totals.get(f"pairs.{name}", 0), totals.get(f"matches.{name}", 0)
+        if not met:
+            continue
+        if len(key) == 1:
+            pairs[key[0]] += met
+            equal[key[0]] += matched
+        for key_class in key:
+            products.setdefault(key_class, []).append((max(matched, 0.5) / met) ** (1 / len(key)))
     found = {key_class: sum(shares) / len(shares) for key_class, shares in products.items()}
     return found | {key_class: max(equal[key_class], 0.5) / pairs[key_class] for key_class in pairs}

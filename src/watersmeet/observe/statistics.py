@@ -18,17 +18,10 @@ from watersmeet.query.logical import JoinQuery
 
 def selectivities(query: JoinQuery, plan: JoinPlan, totals: Mapping[str, int]) -> dict[str, float]:
     """The share of pairs, or of tested rows, that each predicate lets pass, over the life of the query."""
-    texts: dict[str, str] = {}
-    for stage in plan.stages:
-        for node in (*(n for shape in stage.shapes for n in shape), *(hop.node for hop in stage.hops)):
-            for i, left in enumerate(node.inputs):
-                for right in node.inputs[:i]:
-                    name = "~".join(sorted((left.label, right.label)))
-                    texts[name] = _equality_text(query, node.key, left, right)
     pairs: Counter[str] = Counter()
     matches: Counter[str] = Counter()
-    for name, text in texts.items():
-        if text:
+    for name, (key, left, right) in meetings(plan).items():
+        if text := _equality_text(query, key, left, right):
             pairs[text] += totals.get(f"pairs.{name}", 0)
             matches[text] += totals.get(f"matches.{name}", 0)
     found = {text: matches[text] / pairs[text] for text in pairs if pairs[text]}
@@ -38,6 +31,17 @@ def selectivities(query: JoinQuery, plan: JoinPlan, totals: Mapping[str, int]) -
     for number in range(len(query.classes)):
         if tested := totals.get(f"tested.key {number}"):
             found[f"key {number}, beside another"] = totals.get(f"passed.key {number}", 0) / tested
+    return found
+
+
+def meetings(plan: JoinPlan) -> dict[str, tuple[Sequence[int], StoreLayout, StoreLayout]]:
+    """The inputs that meet in a node of the plan, with their key, by the name that their pairs are counted under."""
+    found: dict[str, tuple[Sequence[int], StoreLayout, StoreLayout]] = {}
+    for stage in plan.stages:
+        for node in (*(n for shape in stage.shapes for n in shape), *(hop.node for hop in stage.hops)):
+            for i, left in enumerate(node.inputs):
+                for right in node.inputs[:i]:
+                    found["~".join(sorted((left.label, right.label)))] = (node.key, left, right)
     return found
 
 

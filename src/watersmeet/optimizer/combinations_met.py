@@ -13,9 +13,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from watersmeet.optimizer.exact_ordering import Order
 from watersmeet.optimizer.links import InputGraph
 from watersmeet.optimizer.rank_ordering import Link
+from watersmeet.plan.probe_orders import ProbeOrder
 
 Floats = npt.NDArray[np.float64]
 LEAST = 1e-300
@@ -42,7 +42,7 @@ class Meetings:
         self._classes, self._class_shares = self._members(classes), _logs(classes)
         self._others, self._other_shares = self._members(node.others), _logs(node.others)
 
-    def met(self, orders: Sequence[Order]) -> Floats:
+    def met(self, orders: Sequence[ProbeOrder]) -> Floats:
         """By input: the combinations that its rows meet, for every second's worth of it."""
         walks = np.array([(i, *order) for i, order in enumerate(orders)])
         between = self._pairs[walks[:, :, None], walks[:, None, :]]
@@ -56,7 +56,7 @@ class Meetings:
             added += (members * complete) @ self._other_shares
         return np.exp(np.minimum(np.cumsum(added, axis=1)[:, 1:], LOG_MAX)).sum(axis=1)
 
-    def greedy_orders(self, *, cartesian: bool) -> tuple[Order, ...]:
+    def greedy_orders(self, *, cartesian: bool) -> tuple[ProbeOrder, ...]:
         """For every input, always the next one that makes fewest combinations; without `cartesian`, of those that
         a pair or class links to what is bound. (Predicates over three or more inputs are not looked at.)"""
         count, rows = self._count, np.arange(self._count)

@@ -46,13 +46,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from watersmeet.optimizer.exact_ordering import Order
 from watersmeet.optimizer.hop_orders import hop_orders
 from watersmeet.optimizer.join_graph import JoinGraph, Streams, as_streams
 from watersmeet.optimizer.kept_rows import kept_bytes
 from watersmeet.optimizer.mjoin_ordering import EXACT_INPUTS_MAX, Probing, order_probes, probing
 from watersmeet.optimizer.shapes import Inputs, Nodes, States, nodes_in
 from watersmeet.optimizer.stage_keys import Key, NodeKey, node_key, stage_count, walk
+from watersmeet.plan.probe_orders import ProbeOrder
 from watersmeet.plan.tree import Join, nodes_of, streams_of
 
 Keeping: TypeAlias = Literal["engine", "paper"]
@@ -96,7 +96,7 @@ class NodeCost:
     """What a node costs a slot, whatever stands above it, with its probe orders."""
 
     streams: Streams
-    orders: tuple[Order, ...]
+    orders: tuple[ProbeOrder, ...]
     cpu_s: float
     memory_bytes: float
     key: NodeKey
@@ -152,7 +152,7 @@ class CostModel:
         graph = self.graph
         return self.cartesian or graph.connected(streams) or not graph.connected(graph.everyone)
 
-    def plan_with_orders(self, tree: Join, orders: Mapping[Join, tuple[Order, ...]]) -> Plan:
+    def plan_with_orders(self, tree: Join, orders: Mapping[Join, tuple[ProbeOrder, ...]]) -> Plan:
         """The cost of a tree whose nodes have these probe orders, by number of input."""
         nodes, parents = {}, {}
         for node in nodes_of(tree):
@@ -228,7 +228,7 @@ def _node_cost(model: CostModel, inputs: Inputs, probes: Probing) -> NodeCost:
     return NodeCost(everything, probes.orders, cpu_s, memory * share, key)
 
 
-def _pairs(graph: JoinGraph, inputs: Inputs, origin: int, order: Order) -> float:
+def _pairs(graph: JoinGraph, inputs: Inputs, origin: int, order: ProbeOrder) -> float:
     """Combinations that the rows of an input are joined to along an order, for every second's worth of them."""
     bound, total = inputs[origin], 0.0
     for j in order:

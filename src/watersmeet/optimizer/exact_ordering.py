@@ -11,16 +11,12 @@ nodes. It is what the polynomial ordering is measured by, and what small nodes a
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 from watersmeet.optimizer.join_graph import JoinGraph, Streams
 from watersmeet.optimizer.shapes import Inputs
-
-Order: TypeAlias = tuple[int, ...]
-"""The other inputs of a node, by number, as one of them probes them."""
+from watersmeet.plan.probe_orders import ProbeOrder
 
 
-def exact_orders(graph: JoinGraph, inputs: Inputs, *, cartesian: bool = True) -> tuple[Order, ...]:
+def exact_orders(graph: JoinGraph, inputs: Inputs, *, cartesian: bool = True) -> tuple[ProbeOrder, ...]:
     """For every input the order in which it meets fewest combinations.
 
     Without `cartesian`, the next input is one that a predicate links to those before, as long as there is any.
@@ -49,7 +45,7 @@ def exact_orders(graph: JoinGraph, inputs: Inputs, *, cartesian: bool = True) ->
     return tuple(_follow(step, i, everyone) for i in range(count))
 
 
-def _follow(step: list[int], origin: int, everyone: int) -> Order:
+def _follow(step: list[int], origin: int, everyone: int) -> ProbeOrder:
     members, order = 1 << origin, []
     while members != everyone:
         order.append(step[members])

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 
-from watersmeet.optimizer.exact_ordering import Order
 from watersmeet.optimizer.join_graph import JoinGraph
 from watersmeet.optimizer.shapes import Inputs
+from watersmeet.plan.probe_orders import ProbeOrder
 
 
-def hop_orders(graph: JoinGraph, inputs: Inputs) -> tuple[Order, ...]:
+def hop_orders(graph: JoinGraph, inputs: Inputs) -> tuple[ProbeOrder, ...]:
     """By input, the others in the order in which its rows meet them."""
     everyone = range(len(inputs))
     bound = list(inputs)

@@ -150,8 +150,8 @@ class JoinGraph:
         return self.live(streams) * self.arrivals(streams if origin is None else origin)
 
     def kept_seconds(self, streams: Streams) -> float:
-        """How long this engine keeps a row of a store."""
-        return min(max(self.streams[i].window_s for i in bits(streams)) + self.delay_s, self.running_s)
+        """How long a row of a store counts: a result ends with the first of its parts."""
+        return min(min(self.streams[i].window_s for i in bits(streams)) + self.delay_s, self.running_s)
 
     def row_bytes(self, streams: Streams) -> float:
         """The width of a row: that of its parts together."""

@@ -14,7 +14,7 @@ Known limitation. Widths of keys are those of numbers; results of nodes that sha
 
 from __future__ import annotations
 
-from watersmeet.optimizer.join_graph import JoinGraph, Streams, bits
+from watersmeet.optimizer.join_graph import JoinGraph, Streams
 
 BUCKETS_PER_WINDOW = 8
 """As many as `engine/compaction.py` has."""
@@ -35,11 +35,10 @@ def kept_bytes(graph: JoinGraph, streams: Streams, batches_per_s: float) -> floa
 
 
 def _kept_seconds(graph: JoinGraph, streams: Streams, batches_per_s: float) -> float:
-    shortest = min(graph.streams[i].window_s for i in bits(streams))
-    late_s = max(stream.window_s for stream in graph.streams) / BUCKETS_PER_WINDOW + graph.delay_s
+    late_s = max(stream.window_s for stream in graph.streams) / BUCKETS_PER_WINDOW
     if not any(each.streams == graph.everyone for each in graph.classes):
         late_s += 1 / batches_per_s
-    return min(shortest + late_s, graph.running_s)
+    return min(graph.kept_seconds(streams) + late_s, graph.running_s)
 
 
 def _result_bytes(graph: JoinGraph, streams: Streams) -> float:

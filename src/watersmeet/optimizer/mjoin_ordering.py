@@ -25,11 +25,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from watersmeet.optimizer.combinations_met import Meetings
-from watersmeet.optimizer.exact_ordering import Order, exact_orders
+from watersmeet.optimizer.exact_ordering import exact_orders
 from watersmeet.optimizer.join_graph import JoinGraph
 from watersmeet.optimizer.links import input_graph, is_complete, is_tree, spanning_links
 from watersmeet.optimizer.rank_ordering import rank_orders
 from watersmeet.optimizer.shapes import Inputs
+from watersmeet.plan.probe_orders import ProbeOrder
 
 EXACT_INPUTS_MAX = 5
 
@@ -38,7 +39,7 @@ EXACT_INPUTS_MAX = 5
 class Probing:
     """By input of a node: the order of its probes, and the combinations met for every second's worth of its rows."""
 
-    orders: tuple[Order, ...]
+    orders: tuple[ProbeOrder, ...]
     met: tuple[float, ...]
 
 
@@ -64,12 +65,12 @@ def order_probes(
     )
 
 
-def probing(graph: JoinGraph, inputs: Inputs, orders: tuple[Order, ...]) -> Probing:
+def probing(graph: JoinGraph, inputs: Inputs, orders: tuple[ProbeOrder, ...]) -> Probing:
     """Any orders, with what they meet."""
     return Probing(orders, tuple(_met(graph, inputs, i, order) for i, order in enumerate(orders)))
 
 
-def _met(graph: JoinGraph, inputs: Inputs, origin: int, order: Order) -> float:
+def _met(graph: JoinGraph, inputs: Inputs, origin: int, order: ProbeOrder) -> float:
     bound, total = inputs[origin], 0.0
     for j in order:
         bound |= inputs[j]

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from watersmeet.optimizer.exact_ordering import Order
+from watersmeet.plan.probe_orders import ProbeOrder
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +35,11 @@ class Link:
     selectivity: float
 
 
-_Sequence: TypeAlias = tuple[float, float, float, Order]
+_Sequence: TypeAlias = tuple[float, float, float, ProbeOrder]
 """Rank, product T, sum C, and the inputs."""
 
 
-def rank_orders(live: Sequence[float], links: Sequence[Link]) -> tuple[Order, ...]:
+def rank_orders(live: Sequence[float], links: Sequence[Link]) -> tuple[ProbeOrder, ...]:
     """The best order for every input among those that follow the links; these must make a tree over all inputs."""
     of_input: list[list[int]] = [[] for _ in live]
     for number, link in enumerate(links):
@@ -70,7 +70,7 @@ def rank_orders(live: Sequence[float], links: Sequence[Link]) -> tuple[Order, ..
 def _headed(factor: float, i: int, following: list[_Sequence]) -> list[_Sequence]:
     """Sequences of ascending rank, with an input that must come first put before them."""
     product, total, taken = factor, factor, 0
-    members: Order = (i,)
+    members: ProbeOrder = (i,)
     rank = _ranked(product, total)
     while taken < len(following) and following[taken][0] < rank:
         _, more_product, more_total, more = following[taken]

@@ -18,9 +18,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from watersmeet.optimizer.exact_ordering import Order
 from watersmeet.optimizer.join_graph import JoinGraph, Streams
 from watersmeet.optimizer.shapes import Inputs
+from watersmeet.plan.probe_orders import ProbeOrder
 
 Key = int
 """Key classes as bits; 0 is no key."""
@@ -59,7 +59,7 @@ def node_key(graph: JoinGraph, inputs: Inputs) -> NodeKey:
     return NodeKey(key, is_mixed=touched_twice and not key)
 
 
-def walk(graph: JoinGraph, inputs: Inputs, origin: int, order: Order) -> list[Hop]:
+def walk(graph: JoinGraph, inputs: Inputs, origin: int, order: ProbeOrder) -> list[Hop]:
     """The hops of an input's rows through a mixed node: they stay under a key as long as what was sent there shares it
     with what is probed next."""
     bound = sent = inputs[origin]

@@ -32,7 +32,6 @@ from typing import TypeAlias
 from watersmeet.errors import unknown_name
 from watersmeet.optimizer.cost import CostModel, Plan
 from watersmeet.optimizer.dominating import Budget, Miss, Preference, dominating, misses, rating
-from watersmeet.optimizer.exact_ordering import Order
 from watersmeet.optimizer.exhaustive import undominated_plans
 from watersmeet.optimizer.exploration import explore
 from watersmeet.optimizer.join_graph import as_streams
@@ -40,6 +39,7 @@ from watersmeet.optimizer.min_state import min_state
 from watersmeet.optimizer.shapes import tree_of
 from watersmeet.optimizer.state_removal import remove_states
 from watersmeet.optimizer.state_selection import select_states
+from watersmeet.plan.probe_orders import ProbeOrder
 from watersmeet.plan.tree import Join, nodes_of, streams_of
 from watersmeet.units import format_bytes
 
@@ -57,13 +57,13 @@ class Candidate:
     """A plan as it would run: the tree, and for every node the probe orders of its inputs, by their numbers."""
 
     tree: Join
-    orders: tuple[tuple[Order, ...], ...]
+    orders: tuple[tuple[ProbeOrder, ...], ...]
     """By node, children first, as `nodes_of` has them."""
     cpu_s: float
     memory_bytes: float
 
     @property
-    def probe_orders(self) -> dict[Join, tuple[Order, ...]]:
+    def probe_orders(self) -> dict[Join, tuple[ProbeOrder, ...]]:
         return dict(zip(nodes_of(self.tree), self.orders, strict=True))
 
 
@@ -125,6 +125,7 @@ STRATEGIES: dict[str, Search] = {
     "exhaustive": exhaustive,
     AUTO: auto,
 }
+EXPLORED_FURTHER = (mjoin_init, bjtree_init, auto)
 
 
 def optimise(
@@ -140,12 +141,13 @@ def optimise(
     search = STRATEGIES.get(strategy.strip().lower())
     if search is None:
         raise unknown_name("optimiser strategy", "strategies", strategy, STRATEGIES, "UNKNOWN_STRATEGY")
-    if len(model.graph.streams) <= EXHAUSTIVE_STREAMS_MAX or search is exhaustive:
+    is_small = len(model.graph.streams) <= EXHAUSTIVE_STREAMS_MAX
+    if is_small or search is exhaustive:
         model = replace(model, exact_inputs_max=len(model.graph.streams))
     plans = search(model, budget)
-    if search is auto and len(model.graph.streams) > EXHAUSTIVE_STREAMS_MAX:
+    if search is auto and not is_small:
         plans += islice(explore(model, plans, budget, preference), _explored_max(model))
-    if exploration_seconds > 0 and search not in (mjoin, bjtree):
+    if exploration_seconds > 0 and search in EXPLORED_FURTHER and not (search is auto and is_small):
         end = clock() + exploration_seconds
         for plan in explore(model, plans, budget, preference):
             plans.append(plan)

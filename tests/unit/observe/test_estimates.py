@@ -6,8 +6,9 @@ import pytest
 
 from watersmeet.cli.hints import assumptions
 from watersmeet.errors import OptionError
-from watersmeet.observe.estimates import Assumptions, estimate, row_bytes
+from watersmeet.observe.estimates import estimate, row_bytes
 from watersmeet.observe.estimates_text import estimates_text, join_graph_text
+from watersmeet.optimizer.assumptions import Assumptions
 from watersmeet.plan.stages import JoinPlan, plan_join
 from watersmeet.plan.tree import parse_tree
 from watersmeet.query.logical import JoinQuery, Stream, build_query

@@ -45,7 +45,7 @@ def test_live_and_found():
     assert found.found(A | B, A) == pytest.approx(1 * 40 * 0.5)
     assert found.found(A | B, B) == pytest.approx(2 * 10 * 0.5)
     assert found.found(A | B) == pytest.approx(20 + 10)
-    assert found.kept_seconds(A | B) == 20
+    assert found.kept_seconds(A | B) == 10
 
 
 def test_linked_means_that_a_predicate_applies():

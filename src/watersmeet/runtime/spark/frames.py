@@ -22,6 +22,7 @@ from watersmeet.plan.frame import (
     STAGE,
     STREAM,
     TIME,
+    SourceFrame,
     pool_name,
     source_frame,
     source_name,
@@ -89,13 +90,14 @@ def hashed(plan: JoinPlan, sent: DataFrame) -> DataFrame:
 def _frame_texts(query: JoinQuery, plan: JoinPlan) -> list[str]:
     """The select list that makes frames. Where every stream has one place, values that lie in the same column for all
     of them are only renamed; otherwise a row becomes an array of its copies, which is unfolded."""
+    source = source_frame(query)
     places = [plan.places(ordinal) for ordinal in range(len(query.streams))]
     if all(len(mine) == 1 for mine in places):
-        values = [_frame_values(query, plan, ordinal, mine[0]) for ordinal, mine in enumerate(places)]
+        values = [_frame_values(source, plan, ordinal, mine[0]) for ordinal, mine in enumerate(places)]
         return [f"{_by_stream([mine[name] for mine in values])} AS {name}" for name in plan.frame.schema.names]
     arrays = []
     for ordinal, mine in enumerate(places):
-        copies = [_frame_values(query, plan, ordinal, place) for place in mine]
+        copies = [_frame_values(source, plan, ordinal, place) for place in mine]
         arrays.append(f"array({', '.join(_struct_text(copy, plan.frame.schema.names) for copy in copies)})")
     return [f"inline({_by_stream(arrays)})"]
 
@@ -115,9 +117,9 @@ def _by_stream(texts: Sequence[str]) -> str:
     return f"CASE {' '.join(cases)} END"
 
 
-def _frame_values(query: JoinQuery, plan: JoinPlan, ordinal: int, place: Place) -> Mapping[str, str]:
+def _frame_values(source: SourceFrame, plan: JoinPlan, ordinal: int, place: Place) -> Mapping[str, str]:
     """The columns of a stream's rows as an input of a stage, by name, as SQL over the source frame."""
-    source, frame, stage = source_frame(query), plan.frame, plan.stages[place.stage]
+    frame, stage = plan.frame, plan.stages[place.stage]
     nested = {kind: source_name(i) for i, kind in reversed(list(enumerate(source.pool))) if pa.types.is_nested(kind)}
     layout = stage.inputs[place.input]
     key = [source.column_of(ordinal, KeyValue(i)) for i in stage.key]

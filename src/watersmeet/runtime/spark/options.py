@@ -26,7 +26,7 @@ KNOWN = {
     "plan": "the join tree, such as (a b c) or ((a b) c); mjoin, bjtree; or who looks for it: auto, mjoin-init, "
     "bjtree-init, exhaustive; default auto",
     "cpuBudget": "CPU seconds a second per slot that a plan may cost, such as 0.8; default: 1",
-    "explorationTime": "how long a better plan is looked for when one is within the budgets; default 100 ms",
+    "explorationTime": "how long better plans are looked for beyond what the search does anyway; default 100 ms",
     "partitions": f"partition groups, fixed for the life of a checkpoint; default {DEFAULT_PARTITIONS}",
     "memoryBudget": "bytes of state in memory per slot, such as 512m; default: half of what is free / slots",
     "spill": "which state leaves memory when the budget is exceeded: bottom-up, local-output, global-output, "

@@ -148,7 +148,7 @@ class JoinStreamWriter:
     def _start(self, make_sink: Callable[[StructType], Sink]) -> JoinQueryHandle:
         spark = self._join.spark
         planner, options = self._join.planner(self._mode)
-        query, plan = planner.query, planner.first_plan()
+        query = planner.query
         if query.aggregation is None and self._mode != "append":
             raise QueryError(
                 f"output mode '{self._mode}' does not fit a join without aggregates: it only ever adds results",
@@ -161,8 +161,8 @@ class JoinStreamWriter:
         name = self._query_name or "(unnamed)"
         checkpoint.acquire(f"query '{name}', process {os.getpid()} on {socket.gethostname()}, run {run[:8]}")
         try:
-            if (remembered := checkpoint.remembered_plan()) is not None:
-                plan = planner.remembered_plan(*remembered)
+            remembered = checkpoint.remembered_plan()
+            plan = planner.first_plan() if remembered is None else planner.remembered_plan(*remembered)
             waits = remembered is None and planner.waits_for_rows
             checkpoint.require_same_join(fingerprint(query, plan))
             schema = result_schema(query, plan, spark)
