@@ -204,6 +204,16 @@ def test_an_option_that_does_not_parse(two, tmp_path, option, value, message):
     assert message in start_refused(two.where("a.k = b.k").option(option, value), tmp_path, OptionError)
 
 
+def test_an_option_of_the_join_is_refused_by_the_writer(two, tmp_path):
+    writer = two.where("a.k = b.k").writeStream.option("Plan", "(a b)").option("checkpointLocation", tmp_path / "c")
+    text = refusal(OptionError, lambda: writer.start(str(tmp_path / "out")))
+    assert text == (
+        "[MISPLACED_OPTION] plan is an option of the join, not of its output. "
+        "StreamJoin(spark).option('plan', ...), before writeStream"
+    )
+    assert not (tmp_path / "c").exists()
+
+
 def test_a_budget_that_does_not_fit(two, tmp_path):
     join = two.where("a.k = b.k").options(memoryBudget="100t", slots=2)
     text = start_refused(join, tmp_path, OptionError)

@@ -238,7 +238,9 @@ def _report(
     named = tuple(ref for ref in segments if ref.name in used)
     if task.clean is not None:
         extents = coalesced(extents)
-    return SlotReport(task.epoch, task.stage, task.slot, (*extents, *closed), named, dict(counts), tally.groups())
+    return SlotReport(
+        task.epoch, task.stage, task.slot, (*extents, *closed), named, dict(counts), tally.groups(), tally.seen
+    )
 
 
 def _bytes(extents: Iterable[ExtentRef], refs: Mapping[str, SegmentRef]) -> int:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from watersmeet.engine.statistics import Tally
 from watersmeet.plan.frame import HASH, STREAM, TIME, Frame, pool_name
 from watersmeet.plan.layout import KeyValue, StoreLayout
 from watersmeet.plan.stages import JoinPlan, Place
@@ -44,20 +45,29 @@ def chunks(
         yield pa.Table.from_batches(held)
 
 
-def deltas_of(
-    chunk: pa.Table, plan: JoinPlan, stage: int, watermark_us: int | None, dropped: Counter[str]
-) -> list[list[Run]]:
-    """The rows of a chunk as runs, per input of the stage; what was dropped, and why, is added to `dropped`."""
+def deltas_of(chunk: pa.Table, plan: JoinPlan, stage: int, watermark_us: int | None, tally: Tally) -> list[list[Run]]:
+    """The rows of a chunk as runs, per input of the stage; what has arrived, what was dropped and why, is counted."""
     frame, inputs = plan.frame, plan.stages[stage].inputs
     if chunk.schema.names != frame.schema.names:
         raise ValueError(f"frame has columns {chunk.schema.names}, the plan says {frame.schema.names}")
     batch = chunk.cast(frame.schema).combine_chunks().to_batches()[0]
     ordinals = batch.column(STREAM).to_numpy()
-    keep = _keep(batch, plan, stage, ordinals, watermark_us, dropped)
+    _see(batch, plan, stage, ordinals, tally)
+    keep = _keep(batch, plan, stage, ordinals, watermark_us, tally.counts)
     return [
         _delta(batch, frame, stage, ordinal, np.flatnonzero(keep & (ordinals == ordinal)), inputs[ordinal])
         for ordinal in range(len(inputs))
     ]
+
+
+def _see(batch: pa.RecordBatch, plan: JoinPlan, stage: int, ordinals: npt.NDArray[np.int8], tally: Tally) -> None:
+    """Count what has arrived, before anything is dropped."""
+    for ordinal in range(len(plan.stages[stage].inputs)):
+        mine = ordinals == ordinal
+        stream = _stream_counted(plan, stage, ordinal)
+        if stream is not None and mine.any():
+            times = batch.column(TIME).filter(pa.array(mine)).drop_null() if plan.windowed else ()
+            tally.see(stream, int(np.count_nonzero(mine)), int(_micros(times).max()) if len(times) else None)
 
 
 def _keep(
@@ -102,9 +112,16 @@ def _class_columns(plan: JoinPlan, stage: int, ordinal: int, layout: StoreLayout
 def _count(dropped: Counter[str], reason: str, ordinals: npt.NDArray[np.int8], plan: JoinPlan, stage: int) -> None:
     """Count dropped rows where their stream is counted: it may be sent to several stages."""
     for ordinal, rows in enumerate(np.bincount(ordinals)):
-        layout = plan.stages[stage].inputs[ordinal]
-        if rows and isinstance(layout.tree, Leaf) and plan.places(layout.tree.stream)[0] == Place(stage, ordinal):
-            dropped[f"{reason}.{layout.label}"] += int(rows)
+        if rows and (stream := _stream_counted(plan, stage, ordinal)) is not None:
+            dropped[f"{reason}.{stream}"] += int(rows)
+
+
+def _stream_counted(plan: JoinPlan, stage: int, ordinal: int) -> str | None:
+    """The stream whose rows are counted where they come in at this input; None where there is none."""
+    tree = plan.stages[stage].inputs[ordinal].tree
+    if isinstance(tree, Leaf) and plan.places(tree.stream)[0] == Place(stage, ordinal):
+        return plan.names[tree.stream]
+    return None
 
 
 def _delta(

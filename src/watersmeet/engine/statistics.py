@@ -46,6 +46,8 @@ WEIGHED_MAX = 1 << 12
 T = TypeVar("T")
 GroupCounts = dict[str, tuple[list[int], list[int]]]
 """By name of the figure: groups, and the figure of each."""
+Seen = tuple[int, int | None]
+"""Rows of a stream that have arrived, and the latest event time among them."""
 
 
 class Tally:
@@ -54,6 +56,7 @@ class Tally:
     def __init__(self, partitions: int) -> None:
         self.partitions = partitions
         self.counts: Counter[str] = Counter()
+        self.seen: dict[str, Seen] = {}
         self._groups: dict[str, Ints] = defaultdict(lambda: np.zeros(partitions, dtype=np.int64))
 
     @contextmanager
@@ -102,6 +105,12 @@ class Tally:
         for name in self.counts:
             if name.startswith("pairs."):
                 self.counts[name] = self.counts[name] * self.partitions // max(1, groups)
+
+    def see(self, stream: str, rows: int, latest_us: int | None) -> None:
+        """Count rows of a stream, whatever becomes of them."""
+        before, latest = self.seen.get(stream, (0, None))
+        times = [t for t in (latest, latest_us) if t is not None]
+        self.seen[stream] = before + rows, max(times, default=None)
 
     def arrived(self, stage: int, store: int, run: Run) -> None:
         """Count rows that were added to a store."""

@@ -79,7 +79,7 @@ def _deltas(
             scratch.open()
         tally.counts["rows"] += chunk.num_rows
         with tally.spent_on("insert"):
-            deltas = deltas_of(chunk, plan, task.stage, task.watermark_us, tally.counts)
+            deltas = deltas_of(chunk, plan, task.stage, task.watermark_us, tally)
         yield deltas
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from watersmeet.engine.compaction import expired
-from watersmeet.engine.statistics import GroupCounts
+from watersmeet.engine.statistics import GroupCounts, Seen
 from watersmeet.plan.layout import StoreLayout
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.state.manifest import ExtentRef, SegmentRef
@@ -64,6 +64,8 @@ class SlotReport:
     counts: Mapping[str, int] = field(default_factory=dict)
     groups: GroupCounts = field(default_factory=dict)
     """Figures of partition groups, see `engine/statistics.py`."""
+    seen: Mapping[str, Seen] = field(default_factory=dict)
+    """By stream, in the first stage that its rows are sent to."""
 
 
 def stores_of(plan: JoinPlan, task: SlotTask) -> list[StoreLayout]:

@@ -37,6 +37,16 @@ class Intake:
     times_max_us: tuple[int | None, ...]
 
 
+def intake_of(plan: JoinPlan, reports: Iterable[SlotReport]) -> Intake:
+    """What a batch brought, as the slots saw it: all of it, unless filters kept rows from them."""
+    rows, times = dict.fromkeys(plan.names, 0), dict[str, int | None].fromkeys(plan.names)
+    for report in reports:
+        for name, (count, latest_us) in report.seen.items():
+            rows[name] += count
+            times[name] = _later(times[name], latest_us)
+    return Intake(tuple(rows.values()), tuple(times.values()))
+
+
 def resumed(plan: JoinPlan, manifest: Manifest, slots: int) -> Manifest:
     """The state dealt out over the slots of this run."""
     if manifest.slots != slots and any(len(set(stage.shapes)) > 1 for stage in plan.stages):

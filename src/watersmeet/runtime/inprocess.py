@@ -41,12 +41,12 @@ from watersmeet.query.expressions import Column
 from watersmeet.query.logical import JoinQuery, Stream, internal_name
 from watersmeet.query.types import is_floating
 from watersmeet.runtime.epoch import (
-    Intake,
     arrived,
     closing_tasks,
     commit,
     commit_cleaning,
     commit_closing,
+    intake_of,
     must_close,
     named,
     resumed,
@@ -170,17 +170,13 @@ class InProcessQuery:
             if stream.name in batch:
                 for place in self.plan.places(i):
                     inboxes[place.stage].append(self.frame(i, place, batch[stream.name]))
-        intake = Intake(
-            tuple(batch[s.name].num_rows if s.name in batch else 0 for s in self.query.streams),
-            tuple(self._latest(s.event_time, batch.get(s.name)) for s in self.query.streams),
-        )
         orders = self.orders or self.coordinator.orders
         outputs, reports = self._run_stages(inboxes, orders)
         after = commit(
             self.plan,
             self.manifest,
             reports,
-            intake,
+            intake_of(self.plan, reports),
             batch=None,
             now_ms=now_ms,
             idle_timeout_ms=idle_timeout_ms,
@@ -291,12 +287,6 @@ class InProcessQuery:
 
     def _tiers(self, task: SlotTask) -> Tiers:
         return Tiers(self.folder / "segments", self.memory, task.memory_bytes)
-
-    def _latest(self, event_time: str | None, table: pa.Table | None) -> int | None:
-        if table is None or event_time is None or not self.plan.windowed:
-            return None
-        latest = pc.max(table[event_time].cast(pa.timestamp("us"))).cast(pa.int64()).as_py()
-        return None if latest is None else int(latest)
 
 
 def drain(running: Generator[Emitted, None, SlotReport], into: list[Emitted]) -> SlotReport:

@@ -1,7 +1,5 @@
 """The inbox: bounded chunks, and every row that is dropped is counted under its reason."""
 
-from collections import Counter
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -10,6 +8,7 @@ from hypothesis import strategies as st
 
 from tests.scenarios import UTC, table_of
 from watersmeet.engine.inbox import chunks, deltas_of, normalise_key
+from watersmeet.engine.statistics import Tally
 from watersmeet.plan.stages import Place
 from watersmeet.query.logical import Stream, build_query
 from watersmeet.runtime.inprocess import InProcessQuery
@@ -29,9 +28,9 @@ def engine(tmp_path, within: str | None = "10 microseconds") -> InProcessQuery:
 
 
 def deltas(runner: InProcessQuery, rows: list[tuple], watermark: int | None = None):
-    dropped: Counter = Counter()
+    tally = Tally(runner.plan.partitions)
     frame = pa.Table.from_batches([runner.frame(0, Place(0, 0), table_of(SCHEMA, rows))])
-    return deltas_of(frame, runner.plan, 0, watermark, dropped), dict(dropped)
+    return deltas_of(frame, runner.plan, 0, watermark, tally), dict(tally.counts)
 
 
 @given(st.lists(st.integers(0, 20), max_size=8), st.integers(1, 9))
@@ -62,6 +61,15 @@ def test_each_dropped_row_is_counted_once(tmp_path):
     assert dropped == {"no_event_time.a": 2, "late.a": 1, "null_key.a": 1}
 
 
+def test_all_rows_are_seen_whatever_becomes_of_them(tmp_path):
+    runner = engine(tmp_path)
+    tally = Tally(runner.plan.partitions)
+    for rows in ([(None, 7, 1), (1, 4, 2)], [(1, None, 3), (1, 3, 4), (1, 6, 5)], [(1, None, 6)]):
+        frame = pa.Table.from_batches([runner.frame(0, Place(0, 0), table_of(SCHEMA, rows))])
+        deltas_of(frame, runner.plan, 0, 5, tally)
+    assert tally.seen == {"a": (6, 7)}
+
+
 def test_without_windows_nothing_is_late_and_a_time_may_be_missing(tmp_path):
     (ours, _), dropped = deltas(engine(tmp_path, within=None), [(1, None, 1), (1, 1, 2)], watermark=5)
     assert sum(run.rows for run in ours) == 2
@@ -71,7 +79,7 @@ def test_without_windows_nothing_is_late_and_a_time_may_be_missing(tmp_path):
 def test_a_frame_of_another_plan_is_refused(tmp_path):
     runner = engine(tmp_path)
     with pytest.raises(ValueError, match="the plan says"):
-        deltas_of(pa.table({"x": [1]}), runner.plan, 0, None, Counter())
+        deltas_of(pa.table({"x": [1]}), runner.plan, 0, None, Tally(runner.plan.partitions))
 
 
 @pytest.mark.parametrize("type_", [pa.float32(), pa.float64()])

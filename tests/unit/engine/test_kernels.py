@@ -14,6 +14,7 @@ from watersmeet.engine.inbox import deltas_of
 from watersmeet.engine.kernels import Ranges, all_rows, cut_points, expand, match_keys, rows_between, split_long
 from watersmeet.engine.mjoin import probe
 from watersmeet.engine.outbox import emit
+from watersmeet.engine.statistics import Tally
 from watersmeet.query.logical import Stream, build_query
 from watersmeet.runtime.inprocess import InProcessQuery
 from watersmeet.state.run import Run, build_runs
@@ -135,7 +136,7 @@ def test_a_probe_in_small_chunks_finds_the_same(tmp_path_factory, within, three,
     frames = pa.Table.from_batches(
         [engine.frame(i, engine.plan.places(i)[0], batch[name]) for i, name in enumerate("abc")]
     )
-    deltas = deltas_of(frames, engine.plan, 0, None, {})
+    deltas = deltas_of(frames, engine.plan, 0, None, Tally(engine.plan.partitions))
     (node,) = engine.plan.stages[0].shape(0)
     for origin in range(3):
         pieces = [p for run in deltas[origin] for p in probe(node, origin, run, deltas, rows_max)]

@@ -1,8 +1,8 @@
 """From the united rows of a micro-batch to the frames of a plan, hashed and split over the slots, all in the JVM.
 
-What the watermark needs (the latest event time of each stream, before our filters) is *observed* on the way, so
-filtered rows are never shuffled. All is written as SQL text: every call into the JVM counts, because this is done for
-each micro-batch.
+What the watermark needs is the latest event time of each stream, before our filters. Slots tell it of the rows they
+get; where filters keep rows from them it is *observed* on the way, which costs the JVM some time for every row. All is
+written as SQL text: every call into the JVM counts, because this is done for each micro-batch.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ RANGES_MAX = 64
 EPOCH_START = datetime.datetime(1970, 1, 1)
 
 
-def observe(query: JoinQuery, batch: DataFrame, observation: Observation) -> DataFrame:
+def filtered(query: JoinQuery, batch: DataFrame, observation: Observation) -> DataFrame:
     """The rows the filters keep; rows and latest event time of every stream go to the observation."""
     metrics = []
     for ordinal in range(len(query.streams)):
@@ -46,11 +46,10 @@ def observe(query: JoinQuery, batch: DataFrame, observation: Observation) -> Dat
         if query.windowed:
             time = _comparable(query)
             metrics.append(F.expr(f"max(CASE WHEN {STREAM} = {ordinal} THEN {time} END) AS latest{ordinal}"))
-    observed = batch.observe(observation, *metrics)
-    return observed.filter(KEEP).drop(KEEP) if query.filters else observed
+    return batch.observe(observation, *metrics).filter(KEEP).drop(KEEP)
 
 
-def intake_of(query: JoinQuery, observation: Observation) -> Intake:
+def observed_intake(query: JoinQuery, observation: Observation) -> Intake:
     """What the observation saw; call it after the job."""
     seen = observation.get
     streams = range(len(query.streams))

@@ -1,8 +1,8 @@
 """The Spark job of an epoch: `step` per stage and slot in `mapInArrow`, with a shuffle before each.
 
-    united batch ─ observe ─ filter ─ frames ─ repartitionById ─ mapInArrow(step) ─┬─ collect reports (runs it)
-                                                   ▲                  │            └─ results: part files, or persisted,
-                                                   └── frames of the next stage        unpacked and sent to the sink
+    united batch ─ filter ─ frames ─ repartitionById ─ mapInArrow(step) ─┬─ collect reports (runs it)
+                                         ▲                  │            └─ results: part files, or persisted,
+                                         └── frames of the next stage        unpacked and sent to the sink
 
 Where the sink takes part files, tasks write their results themselves (`part_files.py`) and yield reports only.
 Otherwise it yields them packed as Arrow IPC bytes, a few large rows that cost nothing to keep. They are persisted, so
@@ -48,11 +48,12 @@ from watersmeet.runtime.epoch import (
     Intake,
     arrived,
     closing_tasks,
+    intake_of,
     named,
     one_report_per_task,
     slot_tasks,
 )
-from watersmeet.runtime.spark.frames import frames, hashed, intake_of, observe, of_stage, split
+from watersmeet.runtime.spark.frames import filtered, frames, hashed, observed_intake, of_stage, split
 from watersmeet.runtime.spark.grouping import (
     received,
     reports_only,
@@ -126,7 +127,8 @@ class EpochJob:
             # Spark would measure the batch after every row; rows of fixed width are bounded by their number.
             session.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(UNLIMITED))
         self.query, self.plan, self.slots, self.parts = query, plan, before.slots, parts
-        self._observation = Observation()
+        self._observation = Observation() if query.filters else None
+        self._reports: list[SlotReport] = []
         self.part_files: list[PartFile] = []
         self._stages = range(plan.stage_count)
         self._duties = duties
@@ -138,7 +140,8 @@ class EpochJob:
             self._packed = nothing.mapInArrow(_group_work(plan, tasks, folders), PACKED_DDL)
         else:
             if isinstance(rows, DataFrame):
-                arrived_rows = frames(query, plan, observe(query, rows, self._observation))
+                kept = rows if self._observation is None else filtered(query, rows, self._observation)
+                arrived_rows = frames(query, plan, kept)
             else:
                 arrived_rows = no_frames(session, plan)
             exchanged = split(plan, arrived_rows, before.assignment, before.slots)
@@ -180,10 +183,14 @@ class EpochJob:
                 self.part_files += files
             else:
                 remove_parts(files)
+        self._reports = accepted
         return accepted
 
     def intake(self) -> Intake:
-        return intake_of(self.query, self._observation)
+        """What the batch brought; call it after `reports`."""
+        if self._observation is None:
+            return intake_of(self.plan, self._reports)
+        return observed_intake(self.query, self._observation)
 
     def results(self, after: Manifest) -> DataFrame:
         """The results under the names, and with the expressions, of the select list."""
@@ -243,6 +250,7 @@ def report_from_json(text: str) -> tuple[SlotReport, list[PartFile]]:
     files = [PartFile(**entry) for entry in value.pop("files")]
     value["extents"] = tuple(ExtentRef(**entry) for entry in value["extents"])
     value["segments"] = tuple(SegmentRef(**entry) for entry in value["segments"])
+    value["seen"] = {name: tuple(seen) for name, seen in value["seen"].items()}
     return SlotReport(**value), files
 
 

@@ -7,9 +7,9 @@
 | selectivity of a key class | pairs of rows with equal keys, by all pairs of rows, over all pairs of its streams      |
 | selectivity of a residual  | combinations that pass, by those tested: all that a few rows of each stream make        |
 
-Keys are counted by their hash, in one Spark job; in a large batch, those of a part of the hashes. A class none of whose
-pairs match counts as if half a pair had: no plan is free. What the batch does not show at all (a stream without rows)
-has its default.
+Keys are counted by their hash, of which a Spark job without a shuffle brings those of about 100,000 rows to the driver.
+A class none of whose pairs match counts as if half a pair had: no plan is free. What the batch does not show at all (a
+stream without rows) has its default.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -34,7 +36,7 @@ from watersmeet.runtime.spark.source import KEEP
 SAMPLE_ROWS = 4096
 """Combinations that a residual predicate is tried on."""
 KEYED_ROWS = 100_000
-"""About so many rows are counted by key."""
+"""About so many rows are counted by key, in a larger batch: those whose hash is in a part of all hashes."""
 UNTIMED_S = 1.0
 """How long a batch counts as where nothing says how long it took to arrive."""
 
@@ -74,27 +76,33 @@ def _key_selectivities(
     """By class, over the pairs of streams of which the batch has rows."""
     if not query.classes:
         return {}
+    part = max(1, sum(counts) // KEYED_ROWS)
     hashes = []
     for number, key_class in enumerate(query.classes):
         cases = " ".join(f"WHEN {i} THEN {source.column_of(i, KeyValue(number))}" for i in sorted(key_class.streams))
         value = f"CASE {STREAM} {cases} END"
-        hashes.append(f"struct({number} AS class, {value} IS NOT NULL AS known, xxhash64({value}) AS hash)")
-    part = max(1, sum(counts) // KEYED_ROWS)
-    keyed = rows.selectExpr(STREAM, f"inline(array({', '.join(hashes)}))").filter(f"known AND pmod(hash, {part}) = 0")
-    streams = range(len(query.streams))
-    of_stream = (F.expr(f"cast(count_if({STREAM} = {i}) AS double) AS n{i}") for i in streams)
-    by_key = keyed.groupBy("class", "hash").agg(*of_stream)
-    pairs = list(combinations(streams, 2))
-    matches = by_key.groupBy("class").agg(*(F.expr(f"sum(n{i} * n{j}) AS p{i}_{j}") for i, j in pairs)).collect()
+        hashes.append(f"CASE WHEN {value} IS NOT NULL THEN xxhash64({value}) END AS hash{number}")
+    counted = " OR ".join(f"pmod(hash{number}, {part}) = 0" for number in range(len(hashes)))
+    keyed = rows.selectExpr(STREAM, *hashes).filter(counted).toArrow()
     found: dict[int, float] = {}
-    for row in matches:
-        members = query.classes[row["class"]].streams
-        mine = [(i, j) for i, j in pairs if i in members and j in members]
-        possible = sum(counts[i] * counts[j] for i, j in mine)
+    for number, key_class in enumerate(query.classes):
+        pairs = list(combinations(sorted(key_class.streams), 2))
+        possible = sum(counts[i] * counts[j] for i, j in pairs)
         if possible:
-            equal = part * sum(row[f"p{i}_{j}"] for i, j in mine)
-            found[row["class"]] = max(equal, 0.5) / possible
+            by_key = _rows_by_key(keyed, number, part, len(counts))
+            equal = part * sum(float(by_key[:, i] @ by_key[:, j]) for i, j in pairs)
+            found[number] = max(equal, 0.5) / possible
     return found
+
+
+def _rows_by_key(keyed: pa.Table, number: int, part: int, streams: int) -> npt.NDArray[np.float64]:
+    """By key of a class, of those that count, and by stream: rows."""
+    known = keyed.filter(pc.field(f"hash{number}").is_valid())
+    hashes = known[f"hash{number}"].to_numpy()
+    counts = hashes % part == 0
+    keys, key_of_row = np.unique(hashes[counts], return_inverse=True)
+    cells = key_of_row * streams + known[STREAM].to_numpy()[counts]
+    return np.bincount(cells, minlength=len(keys) * streams).reshape(-1, streams).astype(np.float64)
 
 
 def _residual_selectivities(query: JoinQuery, source: SourceFrame, rows: DataFrame) -> dict[int, float]:

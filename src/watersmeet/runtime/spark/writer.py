@@ -21,7 +21,7 @@ from watersmeet.runtime.spark.driver import EpochDriver
 from watersmeet.runtime.spark.job import Folders, result_schema
 from watersmeet.runtime.spark.log_files import start_with_quick_log_files
 from watersmeet.runtime.spark.memory import budget_within, claim, run_folder
-from watersmeet.runtime.spark.options import JoinOptions
+from watersmeet.runtime.spark.options import KNOWN, JoinOptions
 from watersmeet.runtime.spark.query import JoinQueryHandle
 from watersmeet.runtime.spark.sinks import (
     FILE_FORMATS,
@@ -55,6 +55,8 @@ def _spill_settings(options: JoinOptions, budget_bytes: int | None) -> SpillSett
 
 TRIGGERS = ("availableNow", "processingTime", "once")
 FINITE_TRIGGERS = ("availableNow", "once")
+FLEETING_FORMATS = ("memory", "console", "foreachbatch", "noop")
+"""What they are given cannot outlive the driver."""
 
 
 class JoinStreamWriter:
@@ -147,6 +149,7 @@ class JoinStreamWriter:
 
     def _start(self, make_sink: Callable[[StructType], Sink]) -> JoinQueryHandle:
         spark = self._join.spark
+        self._require_no_join_options()
         planner, options = self._join.planner(self._mode)
         query = planner.query
         if query.aggregation is None and self._mode != "append":
@@ -213,6 +216,16 @@ class JoinStreamWriter:
             raise
         return handle.attach(inner, driver, watcher)
 
+    def _require_no_join_options(self) -> None:
+        """An option of the join has no effect here; only a sink we do not know may have one of that name."""
+        misplaced = [name for name in KNOWN if name.lower() in self._names]
+        if misplaced and self._format in (*FILE_FORMATS, *FLEETING_FORMATS):
+            raise OptionError(
+                f"{misplaced[0]} is an option of the join, not of its output",
+                hint=f"StreamJoin(spark).option('{misplaced[0]}', ...), before writeStream",
+                error_class="MISPLACED_OPTION",
+            )
+
     def _get(self, key: str) -> str | None:
         spelled = self._names.get(key.lower())
         return None if spelled is None else self._options[spelled]
@@ -224,7 +237,7 @@ class JoinStreamWriter:
         default = self._join.spark.conf.get("spark.sql.streaming.checkpointLocation", None)
         if default:
             return f"{default}/{self._query_name or uuid.uuid4().hex}"
-        if self._format in ("memory", "console", "foreachbatch", "noop"):
+        if self._format in FLEETING_FORMATS:
             return tempfile.mkdtemp(prefix="watersmeet-checkpoint-")
         raise OptionError(
             "checkpointLocation is missing",
