@@ -44,7 +44,7 @@ from watersmeet.runtime.inprocess import InProcessQuery
 
 FULL = 1.25
 """Windows after which the state no longer grows: one, and the time buckets that straddle its end."""
-YARDSTICK_EVERY = 3
+YARDSTICK_EVERY = 4
 """Micro-batches of a run for each of the yardstick."""
 YARDSTICK_SEED = 0
 YARDSTICK_BYTES = 1 << 30
@@ -85,10 +85,6 @@ class Timeline:
     def behind_s(self) -> float:
         """How long after the last arrival all is done."""
         return self.done_s[-1] - len(self.done_s)
-
-    @property
-    def active_bytes_max(self) -> int:
-        return max(self.trace.active_bytes)
 
     @property
     def state_bytes_max(self) -> int:

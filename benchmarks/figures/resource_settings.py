@@ -67,8 +67,8 @@ class ResourceSetting:
 SETTINGS = {
     1: ResourceSetting(Chain((20, 20, 20), (0.05, 0.5), window_s=5, keys=2, copies=10, seconds=20), AMPLE_BYTES),
     2: ResourceSetting(Chain((20, 20, 50), (0.02, 0.5), window_s=15, keys=2, copies=3, seconds=40), AMPLE_BYTES),
-    3: ResourceSetting(Chain((10,) * 4, (0.1, 0.15, 0.1), window_s=15, keys=5, copies=2, seconds=35), SHORT_BYTES),
-    4: ResourceSetting(Chain((20,) * 4, (0.02, 0.2, 0.05), window_s=10, keys=5, copies=2, seconds=30), SHORT_BYTES),
+    3: ResourceSetting(Chain((10,) * 4, (0.1, 0.15, 0.1), window_s=15, keys=5, copies=2, seconds=30), SHORT_BYTES),
+    4: ResourceSetting(Chain((20,) * 4, (0.02, 0.2, 0.05), window_s=10, keys=5, copies=2, seconds=25), SHORT_BYTES),
 }
 
 
@@ -209,7 +209,8 @@ def plot(runs: Runs) -> None:
     for number, name in names.items():
         chosen = runs[number]
         title, figure = f"set {number}: {name}", f"fig8_{2 * number}_throughput_set{number}"
-        lines = [line(chosen, plan, plan, lambda t: t.results, 1e-6) for plan in chosen[0]]
+        styles = {BJTREE: "--"} if number == 1 else {}  # the lines are the same
+        lines = [line(chosen, plan, plan, lambda t: t.results, 1e-6, styles.get(plan, "-")) for plan in chosen[0]]
         _draw(figure, f"Figure 8.{2 * number}, {title}", lines, "accumulated results (millions)")
     states = [line(runs[1], plan, f"{plan}, states", lambda t: t.state_rows, 1e-3) for plan in runs[1][0]]
     queues = [line(runs[1], plan, f"{plan}, queues", lambda t: t.queued_rows, 1e-3, "--") for plan in runs[1][0]]
@@ -221,7 +222,7 @@ def plot(runs: Runs) -> None:
         spilled = line(runs[number], BJTREE, "bjtree, with spilled", lambda t: t.state_bytes, 1e-3, ":")
         figure, title = f"fig8_{2 * number + 1}_memory_set{number}", f"Figure 8.{2 * number + 1}, set {number}"
         limit = (SETTINGS[number].memory_bytes / 1000, "memory budget")
-        _draw(figure, f"{title}: {names[number]}", [*active, spilled], "state in memory (KB)", limit)
+        _draw(figure, f"{title}: {names[number]}", [*active, spilled], "active state (KB)", limit)
 
 
 def line(
