@@ -44,7 +44,7 @@ from benchmarks.calibration.learning import learned
 from benchmarks.calibration.measuring import run_all
 from benchmarks.calibration.queries import Workload, workloads
 from benchmarks.calibration.trees import FAMILIES, Compared, picked, trees_to_compare
-from benchmarks.figures.plotting import Points, draw_predictions
+from benchmarks.figures.plotting import PLAN_COLOURS, Points, draw_predictions
 from benchmarks.machine import save
 from watersmeet.optimizer.assumptions import graph_of
 from watersmeet.optimizer.cost import DEFAULT_PRICES, CostModel, Prices
@@ -55,7 +55,6 @@ LEARNED_BATCHES = 3
 BUDGETS = 3
 """Per query."""
 CPU_OVER_BEST = {"median": 1.1, "p90": 1.3}
-COLOURS = {"mjoin": "#2166ac", "bjtree": "#b2182b", "hybrid": "#1b9e77"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +213,7 @@ def draw(judged: Sequence[Judged]) -> None:
                 family,
                 [p.measured.cpu_s * 1000 for p in points if p.family == family],
                 [p.predicted.cpu_s * 1000 for p in points if p.family == family],
-                COLOURS[family],
+                PLAN_COLOURS[family],
             )
             for family in FAMILIES
         ],

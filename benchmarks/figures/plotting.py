@@ -28,6 +28,7 @@ COLOURS = {
     "push-more-productive": "#2166ac",
 }
 """A policy has one colour in all figures; those of S2 are drawn solid, the others dashed."""
+PLAN_COLOURS = {"mjoin": "#2166ac", "bjtree": "#b2182b", "hybrid": "#1b9e77"}
 OF_S2 = ("global-output-penalty", "global-output", "local-output", "bottom-up", "push-more-productive")
 
 
