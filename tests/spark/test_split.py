@@ -29,9 +29,10 @@ SCATTERED = [(in_turn, *sizes) for sizes in [(7, 3), (300, 4)]]
 @pytest.mark.parametrize(("deal", "partitions", "slots"), [*EVEN, *SCATTERED])
 def test_split_keeps_the_rows_of_a_group_in_the_slot_of_its_assignment(spark, query, partitions, slots, deal):
     plan = plan_join(query, (default_tree(query),), partitions)
-    given = {STAGE: "0", STREAM: "0", pool_name(plan.frame.keys[0][0]): "cast(id * 7919 as int)"}
+    given = {STREAM: "0", pool_name(plan.frame.keys[0][0]): "cast(id * 7919 as int)"}
     rows = spark.range(5000).selectExpr(
-        *(f"{given.get(f.name, 'null')}::{spark_type(f.type).simpleString()} AS {f.name}" for f in plan.frame.schema)
+        f"0 AS {STAGE}",
+        *(f"{given.get(f.name, 'null')}::{spark_type(f.type).simpleString()} AS {f.name}" for f in plan.frame.schema),
     )
     assignment = deal(partitions, slots)
     placed = (

@@ -6,8 +6,8 @@
 
 Inputs with like schemas share columns (the i-th BIGINT of one with the i-th BIGINT of another), so the frame is as
 wide as the widest need per type and not as the sum of the schemas. The key columns of a stage are the same for all
-its inputs. Between stages, `_report` carries what earlier stages have to tell the driver along with the rows, and
-`_results` results that are complete before the last stage, packed.
+its inputs. A plan of one stage does without `_stage`; where there are several, `_report` carries what earlier stages
+have to tell the driver along with the rows, and `_results` results that are complete before the last stage, packed.
 
 The *source frame* is what the streams are united in before any plan is applied: the rows as they come, with all that
 any plan may want of them. So a plan can be chosen after the first rows have been seen.
@@ -39,17 +39,18 @@ class Frame:
     payloads: tuple[tuple[tuple[int, ...], ...], ...]
 
     @property
-    def reports(self) -> bool:
-        """Whether rows meet reports of an earlier stage on their way."""
+    def has_stages(self) -> bool:
+        """Whether there are several, so that rows say where they go, and meet reports of earlier ones on their way."""
         return len(self.keys) > 1
 
     @property
     def schema(self) -> pa.Schema:
-        fields = [pa.field(STAGE, pa.int8()), pa.field(STREAM, pa.int8()), pa.field(HASH, pa.int64())]
+        fields = [pa.field(STREAM, pa.int8()), pa.field(HASH, pa.int64())]
         if self.time_type is not None:
             fields.append(pa.field(TIME, self.time_type))
         fields += [pa.field(pool_name(i), t) for i, t in enumerate(self.pool)]
-        if self.reports:
+        if self.has_stages:
+            fields.insert(0, pa.field(STAGE, pa.int8()))
             fields += [pa.field(REPORT, pa.string()), pa.field(RESULTS, pa.binary())]
         return pa.schema(fields)
 

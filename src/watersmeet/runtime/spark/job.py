@@ -349,7 +349,7 @@ class _Told:
     def without(self, frames: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The frames without what earlier stages have told; that is put aside."""
         for frame in frames:
-            if self.plan.frame.reports:
+            if self.plan.frame.has_stages:
                 is_row = pc.and_(pc.is_null(frame.column(REPORT)), pc.is_null(frame.column(RESULTS)))
                 if pc.sum(is_row).as_py() < frame.num_rows:
                     self.reports += frame.column(REPORT).drop_null().to_pylist()
