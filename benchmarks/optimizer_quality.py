@@ -89,8 +89,8 @@ def orders(rng: random.Random, graphs: int, n: int = 8) -> Iterator[dict[str, An
             linked = order_probes(graph, inputs, cartesian=False, exact_inputs_max=2)
             linked_gap += list(np.array(linked.met) / linked_best)
             tree = node.links if is_tree(node) else spanning_links(node, cartesian=False)
-            plain = Meetings(node).met(rank_orders(node.live, tree))
-            trusting = Meetings(node).met(rank_orders(node.live, spanning_links(node, cartesian=True)))
+            plain = Meetings(graph, inputs).met(rank_orders(node.live, tree))
+            trusting = Meetings(graph, inputs).met(rank_orders(node.live, spanning_links(node, cartesian=True)))
             changes["worse"] += int((trusting > plain * SAME).sum())
             changes["better"] += int((trusting * SAME < plain).sum())
         yield {

@@ -14,7 +14,7 @@ Known limitation. Widths of keys are those of numbers; results of nodes that sha
 
 from __future__ import annotations
 
-from watersmeet.optimizer.join_graph import JoinGraph, Streams
+from watersmeet.optimizer.join_graph import JoinGraph, Streams, bits
 
 BUCKETS_PER_WINDOW = 8
 """As many as `engine/compaction.py` has."""
@@ -35,20 +35,20 @@ def kept_bytes(graph: JoinGraph, streams: Streams, batches_per_s: float) -> floa
 
 
 def _kept_seconds(graph: JoinGraph, streams: Streams, batches_per_s: float) -> float:
-    late_s = max(stream.window_s for stream in graph.streams) / BUCKETS_PER_WINDOW
-    if not any(each.streams == graph.everyone for each in graph.classes):
+    late_s = graph.window_s_max / BUCKETS_PER_WINDOW
+    if not graph.has_common_class:
         late_s += 1 / batches_per_s
     return min(graph.kept_seconds(streams) + late_s, graph.running_s)
 
 
 def _result_bytes(graph: JoinGraph, streams: Streams) -> float:
-    columns, others = graph.row_bytes(streams), INTERVAL_BYTES
-    for each in graph.classes:
-        members = (each.streams & streams).bit_count()
-        columns -= KEY_BYTES * members  # of every part: its other key classes, and its event time
-        if members and each.streams & ~streams:
-            others += KEY_BYTES
-        if members > 1:
-            others += GROUP_BYTES
+    columns, joined_by, touched = graph.row_bytes(streams), 0, 0
+    for i in bits(streams):
+        mine = graph.stream_classes[i]
+        columns -= KEY_BYTES * mine.bit_count()  # of every part: its other key classes, and its event time
+        joined_by |= touched & mine
+        touched |= mine
+    reaching_out = touched & graph.classes_of(graph.everyone & ~streams)
     columns -= sum(p.read_bytes for p in graph.others if p.streams & streams == p.streams)
+    others = INTERVAL_BYTES + KEY_BYTES * reaching_out.bit_count() + GROUP_BYTES * joined_by.bit_count()
     return max(columns, 0.0) + others
