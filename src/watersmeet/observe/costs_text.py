@@ -74,7 +74,7 @@ def _rows(model: CostModel, budget: Budget, choice: Choice, running: Join | None
             remarks.append("the plan now")
         if plan.cpu_s > budget.cpu_s:
             remarks.append("too much CPU")
-        if plan.memory_bytes > budget.memory_bytes:
+        if budget.needed_bytes(plan) > budget.memory_bytes:
             remarks.append("too much state")
         if states not in undominated:
             remarks.append("dominated")

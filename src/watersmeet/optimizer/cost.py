@@ -121,7 +121,7 @@ class CostModel:
     """Nodes with more inputs get their probe orders by rank, which is optimal for acyclic graphs only; but a mixed node
     those of the engine."""
     _nodes: dict[Inputs, NodeCost] = field(default_factory=dict, init=False, repr=False, compare=False)
-    _kept: dict[Streams, float] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _kept: dict[tuple[Streams, float], float] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def is_distributed(self) -> bool:
@@ -190,13 +190,17 @@ class CostModel:
             cpu_s += share * self.graph.found(node.streams) * self.prices.exchange_s
         return cpu_s
 
-    def kept_bytes(self, streams: Streams) -> float:
-        """Bytes of a store, on all slots together."""
-        known = self._kept.get(streams)
+    def kept_bytes(self, streams: Streams, node: Streams | None = None) -> float:
+        """Bytes of a store, on all slots together: of the node that joins these streams, or of any."""
+        graph = self.graph
+        longest_s = graph.window_s_max if node is None or graph.has_common_class else graph.longest_s(node)
+        known = self._kept.get((streams, longest_s))
         if known is None:
-            graph, engine = self.graph, self.keeping == "engine"
-            paper = graph.live(streams) * graph.row_bytes(streams)
-            known = self._kept[streams] = kept_bytes(graph, streams, self.batches_per_s) if engine else paper
+            if self.keeping == "engine":
+                known = kept_bytes(graph, streams, self.batches_per_s, longest_s)
+            else:
+                known = graph.live(streams) * graph.row_bytes(streams)
+            self._kept[streams, longest_s] = known
         return known
 
     def key_of(self, inputs: Inputs) -> NodeKey:
@@ -228,7 +232,7 @@ def _node_cost(model: CostModel, inputs: Inputs, probes: Probing, key: NodeKey) 
         cpu_s += graph.arrivals(each) * (pairs * prices.join_s + probing_rows * prices.probe_s)
         if each.bit_count() == 1:
             cpu_s += graph.found(each) * prices.exchange_s
-        memory += model.kept_bytes(each)
+        memory += model.kept_bytes(each, everything)
     share = model.share(key.key) if model.is_distributed else 1.0
     cpu_s = cpu_s * share + len(inputs) * prices.store_s * model.batches_per_s
     return NodeCost(everything, probes.orders, cpu_s, memory * share, key)
@@ -254,7 +258,7 @@ def _tested(graph: JoinGraph, one: Streams, other: Streams) -> float:
 
 def _mixed_cost(model: CostModel, inputs: Inputs, walks: Walks, key: NodeKey) -> NodeCost:
     """A node that is walked hop by hop: rows are sent from key to key, and stores are indexed under each."""
-    graph, prices = model.graph, model.prices
+    graph, prices, everything = model.graph, model.prices, _together(inputs)
     orders = walks.orders
     cpu_s = prices.stage_s * walks.stages * model.batches_per_s + _hops_cpu_s(model, inputs, walks, orders)
     probed: list[set[Key]] = [set() for _ in inputs]
@@ -268,8 +272,8 @@ def _mixed_cost(model: CostModel, inputs: Inputs, walks: Walks, key: NodeKey) ->
         cpu_s += sent * sum(map(model.share, probed[i] | {each.keys[0]}))
         kept = sum(map(model.share, probed[i])) if model.keeping == "engine" else 1 / model.slots
         cpu_s += stored * kept + len(probed[i]) * prices.store_s * model.batches_per_s
-        memory += model.kept_bytes(inputs[i]) * kept
-    return NodeCost(_together(inputs), orders, cpu_s, memory, key)
+        memory += model.kept_bytes(inputs[i], everything) * kept
+    return NodeCost(everything, orders, cpu_s, memory, key)
 
 
 def _hops_cpu_s(model: CostModel, inputs: Inputs, walks: Walks, orders: tuple[ProbeOrder, ...]) -> float:

@@ -139,7 +139,7 @@ class JoinGraph:
                 near[i] |= each.streams
         object.__setattr__(self, "stream_classes", tuple(own))
         object.__setattr__(self, "_neighbours", tuple(near))
-        object.__setattr__(self, "window_s_max", max(stream.window_s for stream in self.streams))
+        object.__setattr__(self, "window_s_max", self.longest_s(self.everyone))
         object.__setattr__(self, "has_common_class", any(each.streams == self.everyone for each in self.classes))
 
     @property
@@ -185,6 +185,10 @@ class JoinGraph:
         if streams.bit_count() == 1:
             return self.streams[streams.bit_length() - 1].rate
         return self.live(streams) * self.arrivals(streams if origin is None else origin)
+
+    def longest_s(self, streams: Streams) -> float:
+        """The longest of their windows."""
+        return max(self.streams[i].window_s for i in bits(streams))
 
     def kept_seconds(self, streams: Streams) -> float:
         """How long a row of a store counts: a result ends with the first of its parts."""

@@ -70,7 +70,8 @@ def test_stages_stores_and_matches_are_those_of_the_plan(where, tree):
     assert cost(join_s=1).cpu_s >= matches * (1 - 1e-9)
     assert cost(insert_s=1).cpu_s == pytest.approx(sum(store.rows_per_second for store in expected.stores))
     stored = [layout.tree for i, stage in enumerate(plan.stages) for layout in stage.stores(i, 0)]
-    kept = [CostModel(graph).kept_bytes(as_streams(streams_of(each))) for each in stored]
+    above = {child: as_streams(streams_of(node)) for node in nodes_of(root) for child in node.inputs}
+    kept = [CostModel(graph).kept_bytes(as_streams(streams_of(each)), above[each]) for each in stored]
     assert cost().memory_bytes == pytest.approx(sum(kept))
 
 
