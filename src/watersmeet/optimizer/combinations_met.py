@@ -33,6 +33,7 @@ class Meetings:
         self._within = np.zeros((len(inputs), len(graph.streams)))
         for number, streams in enumerate(inputs):
             self._within[number, list(bits(streams))] = 1.0
+        self._earlier = np.tri(len(inputs), k=-1)
         self._live = np.array([math.log(max(_filtered(graph, each), LEAST)) for each in inputs])
         self._pairs = self._between(graph.log_shares)
         self._classes = (self._within @ _members(graph, graph.wide_classes).T > 0).astype(np.float64)
@@ -84,12 +85,14 @@ class Meetings:
                 walks[:, place] = last = np.argmin(factors, axis=1)
             factors[rows, last] = np.inf
             factors += self._pairs[last]
-            fresh = self._classes[last] * unbound
+            near = linked[last]
             if len(shares):
+                fresh = self._classes[last] * unbound
                 unbound -= fresh
                 factors += fresh @ shares
+                near = near | (fresh @ self._classes.T > 0)
             if not cartesian:
-                reached = apart & (linked[last] | (fresh @ self._classes.T > 0))
+                reached = apart & near
                 factors -= APART * reached
                 apart &= ~reached
         return tuple(tuple(walk[1:]) for walk in walks.tolist())
@@ -100,8 +103,9 @@ class Meetings:
 
     def _of_pairs(self, by_inputs: Floats, walks: npt.NDArray[np.int64]) -> Floats:
         """By input and place: the sum over the pairs that this place makes with those before it."""
-        between: Floats = np.tril(by_inputs[walks[:, :, None], walks[:, None, :]], -1).sum(axis=2)
-        return between
+        between = by_inputs[walks[:, :, None], walks[:, None, :]]
+        found: Floats = np.einsum("wij,ij->wi", between, self._earlier)
+        return found
 
 
 def _filtered(graph: JoinGraph, streams: int) -> float:

@@ -37,9 +37,10 @@ from watersmeet.plan.tree import Join, mjoin, parse_tree
 from watersmeet.query.logical import JoinQuery
 from watersmeet.runtime.spark.learning import learn
 
-SPARK_PRICES = replace(DEFAULT_PRICES, exchange_s=1e-6, stage_s=0.1)
-"""Those of the engine in process, but for what Spark does: a shuffle, with the way into Python and back, and a tenth of
-a second for every stage of a micro-batch. Orders of magnitude."""
+SPARK_PRICES = replace(DEFAULT_PRICES, exchange_s=2.9e-6, stage_s=0.145)
+"""Those of the engine in process, and what Spark adds: a shuffle, with the way into Python and back, for every row that
+is sent on, and for every stage of a micro-batch its tasks. CPU seconds of a slot, fitted on a busy machine by
+`python -m benchmarks.spark_prices`."""
 NOTHING_SEEN = Assumptions({})
 EXPLAIN_MODES = ("simple", "extended", "cost")
 ROWS_MIN = 1000
