@@ -30,19 +30,20 @@ class Meetings:
 
     def __init__(self, graph: JoinGraph, inputs: Inputs) -> None:
         self._graph, self._count = graph, len(inputs)
-        self._within = np.zeros((len(inputs), len(graph.streams)))
-        for number, streams in enumerate(inputs):
-            self._within[number, list(bits(streams))] = 1.0
+        self._within = (np.array(inputs)[:, None] >> np.arange(len(graph.streams)) & 1).astype(np.float64)
         self._earlier = np.tri(len(inputs), k=-1)
         self._live = np.array([math.log(max(_filtered(graph, each), LEAST)) for each in inputs])
         self._pairs = self._between(graph.log_shares)
         self._classes = (self._within @ _members(graph, graph.wide_classes).T > 0).astype(np.float64)
         self._class_shares = _logs(graph.wide_classes)
-        inside = self._within @ _members(graph, graph.wide_others).T
-        sizes = [each.streams.bit_count() for each in graph.wide_others]
-        bound_here = (inside.sum(axis=0) == sizes) & ((inside > 0).sum(axis=0) > 1)
-        self._others = (inside[:, bound_here] > 0).astype(np.float64)
-        self._other_shares = _logs(graph.wide_others)[bound_here]
+        self._others, self._other_shares = self._bound_here() if graph.wide_others else (self._within, np.zeros(0))
+
+    def _bound_here(self) -> tuple[Floats, Floats]:
+        """Which inputs are in which of the predicates over three or more that the node is the first to bind."""
+        others = self._graph.wide_others
+        inside = self._within @ _members(self._graph, others).T
+        bound = (inside.sum(axis=0) == [each.streams.bit_count() for each in others]) & ((inside > 0).sum(axis=0) > 1)
+        return (inside[:, bound] > 0).astype(np.float64), _logs(others)[bound]
 
     def along(self, orders: Sequence[ProbeOrder]) -> tuple[Floats, Floats]:
         """By input and place in its order: the combinations met, for every second's worth of its rows; and how many of

@@ -193,7 +193,10 @@ class CostModel:
     def kept_bytes(self, streams: Streams, node: Streams | None = None) -> float:
         """Bytes of a store, on all slots together: of the node that joins these streams, or of any."""
         graph = self.graph
-        longest_s = graph.window_s_max if node is None or graph.has_common_class else graph.longest_s(node)
+        if node is None or graph.has_common_class or self.keeping == "paper":
+            longest_s = graph.window_s_max
+        else:
+            longest_s = graph.longest_s(node)
         known = self._kept.get((streams, longest_s))
         if known is None:
             if self.keeping == "engine":

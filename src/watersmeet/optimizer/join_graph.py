@@ -110,6 +110,7 @@ class JoinGraph:
     _classes: dict[Streams, int] = field(default_factory=dict, init=False, repr=False, compare=False)
     _live: dict[Streams, float] = field(default_factory=dict, init=False, repr=False, compare=False)
     _arrivals: dict[Streams, float] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _longest: dict[Streams, float] = field(default_factory=dict, init=False, repr=False, compare=False)
     _connected: dict[Streams, bool] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -188,7 +189,10 @@ class JoinGraph:
 
     def longest_s(self, streams: Streams) -> float:
         """The longest of their windows."""
-        return max(self.streams[i].window_s for i in bits(streams))
+        known = self._longest.get(streams)
+        if known is None:
+            known = self._longest[streams] = max(self.streams[i].window_s for i in bits(streams))
+        return known
 
     def kept_seconds(self, streams: Streams) -> float:
         """How long a row of a store counts: a result ends with the first of its parts."""
