@@ -190,13 +190,13 @@ class CostModel:
             cpu_s += share * self.graph.found(node.streams) * self.prices.exchange_s
         return cpu_s
 
-    def kept_bytes(self, streams: Streams, node: Streams | None = None) -> float:
-        """Bytes of a store, on all slots together: of the node that joins these streams, or of any."""
+    def kept_bytes(self, streams: Streams, stage: Streams | None = None) -> float:
+        """Bytes of a store, on all slots together: in a stage that has these streams, or in any."""
         graph = self.graph
-        if node is None or graph.has_common_class or self.keeping == "paper":
+        if stage is None or graph.has_common_class or self.keeping == "paper":
             longest_s = graph.window_s_max
         else:
-            longest_s = graph.longest_s(node)
+            longest_s = graph.longest_s(stage)
         known = self._kept.get((streams, longest_s))
         if known is None:
             if self.keeping == "engine":
@@ -261,13 +261,16 @@ def _tested(graph: JoinGraph, one: Streams, other: Streams) -> float:
 
 def _mixed_cost(model: CostModel, inputs: Inputs, walks: Walks, key: NodeKey) -> NodeCost:
     """A node that is walked hop by hop: rows are sent from key to key, and stores are indexed under each."""
-    graph, prices, everything = model.graph, model.prices, _together(inputs)
+    graph, prices = model.graph, model.prices
     orders = walks.orders
     cpu_s = prices.stage_s * walks.stages * model.batches_per_s + _hops_cpu_s(model, inputs, walks, orders)
     probed: list[set[Key]] = [set() for _ in inputs]
+    indexed: dict[Key, Streams] = {}
+    """By key: the streams of all inputs that are probed under it, whose indexes are in one stage."""
     for each in walks.of_input:
         for target, by in zip(each.targets, each.keys, strict=True):
             probed[target].add(by)
+            indexed[by] = indexed.get(by, 0) | inputs[target]
     memory = 0.0
     for i, each in enumerate(walks.of_input):
         stored = graph.found(inputs[i]) * (prices.insert_s + prices.delete_s)
@@ -275,8 +278,11 @@ def _mixed_cost(model: CostModel, inputs: Inputs, walks: Walks, key: NodeKey) ->
         cpu_s += sent * sum(map(model.share, probed[i] | {each.keys[0]}))
         kept = sum(map(model.share, probed[i])) if model.keeping == "engine" else 1 / model.slots
         cpu_s += stored * kept + len(probed[i]) * prices.store_s * model.batches_per_s
-        memory += model.kept_bytes(inputs[i], everything) * kept
-    return NodeCost(everything, orders, cpu_s, memory, key)
+        if model.keeping == "engine":
+            memory += sum(model.share(by) * model.kept_bytes(inputs[i], indexed[by]) for by in probed[i])
+        else:
+            memory += model.kept_bytes(inputs[i]) * kept
+    return NodeCost(_together(inputs), orders, cpu_s, memory, key)
 
 
 def _hops_cpu_s(model: CostModel, inputs: Inputs, walks: Walks, orders: tuple[ProbeOrder, ...]) -> float:

@@ -116,6 +116,9 @@ def test_a_time_bucket_is_as_wide_as_the_windows_of_its_stage_ask_for():
     binary = model.plan(states_of(tree("((A B) C)")))
     stores = [(0b001, 0b011), (0b010, 0b011), (0b011, 0b111), (0b100, 0b111)]
     assert binary.memory_bytes == pytest.approx(sum(model.kept_bytes(*each) for each in stores))
+    mixed = model.plan(frozenset())
+    indexes = [(0b001, 0b011), (0b010, 0b011), (0b010, 0b110), (0b100, 0b110)]  # B is indexed under both keys
+    assert mixed.memory_bytes == pytest.approx(sum(model.kept_bytes(*each) for each in indexes))
 
 
 def test_results_that_have_ended_are_let_go_when_their_bucket_is_merged():
