@@ -48,7 +48,7 @@ from benchmarks.figures.plotting import PLAN_COLOURS, Points, draw_predictions
 from benchmarks.machine import save
 from watersmeet.optimizer.assumptions import graph_of
 from watersmeet.optimizer.cost import DEFAULT_PRICES, CostModel, Prices
-from watersmeet.optimizer.dominating import Budget
+from watersmeet.optimizer.dominating import MEMORY_MARGIN, Budget
 from watersmeet.optimizer.strategies import optimise
 
 LEARNED_BATCHES = 3
@@ -113,7 +113,7 @@ def budgeted(workload: Workload, model: CostModel, points: Sequence[Point]) -> l
     rng = np.random.default_rng([workload.seed, 3])
     found = []
     for budget in np.exp(rng.uniform(np.log(min(families)), np.log(max(families)), BUDGETS)):
-        tree = picked(optimise(model, Budget(memory_bytes=float(budget))).winner)
+        tree = picked(optimise(model, Budget(memory_bytes=float(budget), memory_margin=MEMORY_MARGIN)).winner)
         if tree.states not in known:
             (measured,) = run_all(workload, [tree])
             known[tree.states] = measured.state_bytes_max

@@ -5,7 +5,8 @@
 | section   | question                                                                 | measured against |
 |-----------|--------------------------------------------------------------------------|------------------|
 | orders    | are probe orders good on cyclic graphs, and with Cartesian products?     | all orders       |
-| min_state | is the binary tree the smallest? and with Cartesian edges, as in 6.1.1?  | all binary trees |
+| min_state | is the binary tree the smallest? with Cartesian edges, as in 6.1.1? and  | all binary trees |
+|           | where it is divided from the top (`small`)?                              |                  |
 | qualified | is a qualified plan found where there is one?                            | all hybrid trees |
 | time      | how long does a strategy take for 20 streams?                            |                  |
 
@@ -53,6 +54,7 @@ from watersmeet.optimizer.rank_ordering import rank_orders
 from watersmeet.optimizer.shapes import partitions
 from watersmeet.optimizer.state_removal import remove_states
 from watersmeet.optimizer.state_selection import select_states
+from watersmeet.optimizer.state_splitting import small_tree
 from watersmeet.optimizer.strategies import STRATEGIES, optimise
 
 SAME = 1 + 1e-9
@@ -89,8 +91,8 @@ def orders(rng: random.Random, graphs: int, n: int = 8) -> Iterator[dict[str, An
             linked = order_probes(graph, inputs, cartesian=False, exact_inputs_max=2)
             linked_gap += list(np.array(linked.met) / linked_best)
             tree = node.links if is_tree(node) else spanning_links(node, cartesian=False)
-            plain = Meetings(node).met(rank_orders(node.live, tree))
-            trusting = Meetings(node).met(rank_orders(node.live, spanning_links(node, cartesian=True)))
+            plain = Meetings(graph, inputs).met(rank_orders(node.live, tree))
+            trusting = Meetings(graph, inputs).met(rank_orders(node.live, spanning_links(node, cartesian=True)))
             changes["worse"] += int((trusting > plain * SAME).sum())
             changes["better"] += int((trusting * SAME < plain).sum())
         yield {
@@ -104,18 +106,21 @@ def orders(rng: random.Random, graphs: int, n: int = 8) -> Iterator[dict[str, An
 
 def min_states(rng: random.Random, graphs: int) -> Iterator[dict[str, Any]]:
     """Bytes of intermediate state over the fewest of all binary trees, without and with Cartesian edges, and for the
-    better of both; and how often the tree with them is larger or smaller. One window, 3 to 7 streams."""
+    better of both; without them where the tree may be divided from the top (`small`); and how often the tree with them
+    is larger or smaller. One window, 3 to 8 streams."""
     for shape, wide in KINDS:
         ratios: dict[str, list[float]] = defaultdict(list)
         changes: Counter[str] = Counter()
         for _ in range(graphs):
-            model = paper_model(random_graph(rng.randint(3, 7), shape, rng, windows=(1.0,), wide=wide))
+            model = paper_model(random_graph(rng.randint(3, 8), shape, rng, windows=(1.0,), wide=wide))
             without, with_edges = (
                 sum(model.kept_bytes(state) for state in min_state(model, cartesian=cartesian))
                 for cartesian in (False, True)
             )
-            least = least_state(model, cartesian=True)
-            ratios["linked"].append(without / least_state(model, cartesian=False))
+            least, linked_least = (least_state(model, cartesian=cartesian) for cartesian in (True, False))
+            ratios["linked"].append(without / linked_least)
+            small = small_tree(model, cartesian=False)
+            ratios["small"].append(sum(map(model.kept_bytes, small)) / linked_least)
             ratios["cartesian"].append(with_edges / least)
             ratios["better"].append(min(without, with_edges) / least)
             changes["larger"] += with_edges > without * SAME
@@ -123,6 +128,7 @@ def min_states(rng: random.Random, graphs: int) -> Iterator[dict[str, Any]]:
         yield {
             "graphs": label(shape, wide),
             **gaps("linked_", ratios["linked"]),
+            **gaps("small_", ratios["small"]),
             **gaps("cartesian_", ratios["cartesian"]),
             "larger_percent": percent(changes["larger"], graphs),
             "smaller_percent": percent(changes["smaller"], graphs),
@@ -196,24 +202,26 @@ def dearest(model: CostModel, cost: Callable[[NodeCost], float]) -> float:
 
 
 def times(rng: random.Random, graphs: int, n: int = 20, repeats: int = 3) -> Iterator[dict[str, Any]]:
-    """CPU milliseconds, the least of some repeats: without budgets, and with budgets that cannot be met."""
-    for shape, wide in KINDS:
-        row: dict[str, Any] = {"graphs": label(shape, wide)}
-        taken: dict[str, list[float]] = defaultdict(list)
-        for _ in range(graphs):
-            graph = random_graph(n, shape, rng, wide=wide)
-            for name in PAPER_ALONE:
-                taken[name].append(min(timed(graph, Budget(), name) for _ in range(repeats)))
-                none = Budget(1e-9, 1e-9)
-                taken[f"{name}, no plan fits"].append(min(timed(graph, none, name) for _ in range(repeats)))
-        for name, values in taken.items():
-            row[f"{name}_ms"] = [round(statistics.median(values), 1), round(max(values), 1)]
-        yield row
+    """CPU milliseconds, the least of some repeats: without budgets, and with budgets that cannot be met; with the cost
+    model of the paper and with that of the engine, as a query has it."""
+    for keeping in ("paper", "engine"):
+        for shape, wide in KINDS:
+            row: dict[str, Any] = {"keeping": keeping, "graphs": label(shape, wide)}
+            taken: dict[str, list[float]] = defaultdict(list)
+            for _ in range(graphs):
+                graph = random_graph(n, shape, rng, wide=wide)
+                for name in PAPER_ALONE:
+                    for how, budget in (("", Budget()), (", no plan fits", Budget(1e-9, 1e-9))):
+                        taken[name + how].append(min(timed(graph, keeping, budget, name) for _ in range(repeats)))
+            for name, values in taken.items():
+                row[f"{name}_ms"] = [round(statistics.median(values), 1), round(max(values), 1)]
+            yield row
 
 
-def timed(graph: JoinGraph, budget: Budget, strategy: str) -> float:
+def timed(graph: JoinGraph, keeping: str, budget: Budget, strategy: str) -> float:
     """With nothing remembered of earlier runs."""
-    model = paper_model(JoinGraph(graph.streams, graph.classes))
+    graph = JoinGraph(graph.streams, graph.classes)
+    model = paper_model(graph) if keeping == "paper" else CostModel(graph, slots=4, cartesian=False)
     began = time.process_time()
     optimise(model, budget, strategy)
     return (time.process_time() - began) * 1000

@@ -161,6 +161,8 @@ def test_a_query_that_has_run_shows_what_plans_would_cost_by_what_it_has_seen(sp
     assert rates == pytest.approx([15, 5, 1, 0.25], rel=0.2)
     told = [line.split() for line in said.splitlines() if line.startswith("known: key ")]
     assert [float(words[5]) for words in told] == pytest.approx([1 / 40, 1 / 200, 1 / 40], rel=0.4)
+    assert "prices: as measured by this query, storing rows " in said
+    assert " times the default; exchanges and stages by default" in said
     assert "the plan now" in said
     assert "too much state" in said
     assert "no plan found is within its budgets" in said

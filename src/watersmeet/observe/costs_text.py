@@ -10,6 +10,7 @@ from watersmeet.observe.estimates_text import IN_CODE, Saying, assumed
 from watersmeet.optimizer.assumptions import Assumptions
 from watersmeet.optimizer.cost import CostModel
 from watersmeet.optimizer.dominating import Budget
+from watersmeet.optimizer.measured_prices import Calibration
 from watersmeet.optimizer.shapes import states_of, tree_of
 from watersmeet.optimizer.strategies import Candidate, Choice, bjtree, mjoin
 from watersmeet.plan.tree import Join, tree_text
@@ -37,11 +38,13 @@ def costs_text(
     choice: Choice,
     *,
     running: Join | None = None,
+    calibration: Calibration | None = None,
     say: Saying | None = IN_CODE,
 ) -> str:
     """The section of `explain("cost")`: all candidates, the budgets, why the winner won, and what it rests on.
 
-    `running` is the tree that runs, whatever would be chosen now; without `say`, what it rests on is told elsewhere.
+    `running` is the tree that runs, whatever would be chosen now, `calibration` what it has shown of prices; without
+    `say`, what the figures rest on is told elsewhere.
     """
     names = [stream.name for stream in query.streams]
     rows = _rows(model, budget, choice, running)
@@ -55,6 +58,7 @@ def costs_text(
     lines.append(f"  {'budget':<{width}} {_cpu(budget.cpu_s):>9} {_bytes(budget.memory_bytes):>10}")
     lines.append(f"chosen: {tree_text(choice.winner.tree, names)}: {choice.reason}")
     lines.append(f"looked at {choice.plans_seen} plans ({choice.strategy})")
+    lines.append(f"prices: {_prices(calibration)}")
     return "\n".join([*lines, *(f"known: {line}" for line in (assumed(query, known, say) if say else ()))])
 
 
@@ -74,7 +78,7 @@ def _rows(model: CostModel, budget: Budget, choice: Choice, running: Join | None
             remarks.append("the plan now")
         if plan.cpu_s > budget.cpu_s:
             remarks.append("too much CPU")
-        if plan.memory_bytes > budget.memory_bytes:
+        if budget.needed_bytes(plan) > budget.memory_bytes:
             remarks.append("too much state")
         if states not in undominated:
             remarks.append("dominated")
@@ -88,6 +92,15 @@ def _next_to(choice: Choice) -> Sequence[Candidate]:
     at = next(i for i, each in enumerate(candidates) if each.tree == choice.winner.tree)
     first = max(0, min(at - SHOWN_MAX // 2, len(candidates) - SHOWN_MAX))
     return candidates[first : first + SHOWN_MAX]
+
+
+def _prices(calibration: Calibration | None) -> str:
+    """Whether the constants of the cost model are those measured here."""
+    groups = {"storing rows": calibration.storing, "joining them": calibration.joining} if calibration else {}
+    measured = [f"{name} {factor:.2g} times" for name, factor in groups.items() if factor is not None]
+    if not measured:
+        return "by default, since no query that runs has measured any"
+    return f"as measured by this query, {' and '.join(measured)} the default; exchanges and stages by default"
 
 
 def _cpu(budget: float) -> str:

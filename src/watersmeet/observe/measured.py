@@ -1,8 +1,9 @@
-"""What a running join has shown of its data: rates and selectivities, as the optimiser takes them.
+"""What a running join has shown of its data: rates, selectivities and costs of a row, as the optimiser takes them.
 
 Rates are of the last epochs, in rows a second of event time (of the clock, without windows). Selectivities are over the
 life of the query: matches by pairs where two inputs met under one key class, passed by tested for residuals.
-Under a key of several classes only their product shows, and each gets an equal part of it.
+Under a key of several classes only their product shows, and each gets an equal part of it. Costs are over the life of
+the query as well, from ROWS_MIN rows on: the first ones are spent on what a process does once.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from watersmeet.observe.progress import EpochProgress
-from watersmeet.observe.statistics import meetings
+from watersmeet.observe.statistics import costs, meetings
 from watersmeet.optimizer.assumptions import Assumptions
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.query.logical import JoinQuery
+
+ROWS_MIN = 1000
 
 
 def measured(query: JoinQuery, plan: JoinPlan, epochs: Sequence[EpochProgress]) -> Assumptions:
@@ -30,8 +33,16 @@ def measured(query: JoinQuery, plan: JoinPlan, epochs: Sequence[EpochProgress]) 
             for i in range(len(query.residuals))
             if (tested := totals.get(f"tested.residual {i}", 0))
         },
+        costs=_costs(totals),
         batch_s=max((seconds / count for _, seconds, count in arrivals.values()), default=None),
     )
+
+
+def _costs(totals: Mapping[str, int]) -> dict[str, float]:
+    """Seconds a row."""
+    if totals.get("inserted", 0) < ROWS_MIN:
+        return {}
+    return {name: ns / 1e9 for name, ns in costs(totals).items()}
 
 
 def _arrivals(query: JoinQuery, epochs: Sequence[EpochProgress]) -> dict[str, tuple[int, float, int]]:

@@ -38,6 +38,8 @@ class Assumptions:
     running_us: int = HOUR_US
     batch_s: float | None = None
     """Seconds of data in a micro-batch."""
+    costs: Mapping[str, float] = field(default_factory=dict)
+    """Seconds to `insert`, `delete` and `join` a row, as a running query has measured them."""
 
 
 def graph_of(query: JoinQuery, given: Assumptions) -> JoinGraph:

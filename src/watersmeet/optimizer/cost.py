@@ -46,12 +46,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from watersmeet.optimizer.hop_orders import hop_orders
+import numpy as np
+
+from watersmeet.optimizer.combinations_met import Meetings
+from watersmeet.optimizer.hop_orders import hop_walks
 from watersmeet.optimizer.join_graph import JoinGraph, Streams, as_streams
 from watersmeet.optimizer.kept_rows import kept_bytes
 from watersmeet.optimizer.mjoin_ordering import EXACT_INPUTS_MAX, Probing, order_probes, probing
 from watersmeet.optimizer.shapes import Inputs, Nodes, States, nodes_in
-from watersmeet.optimizer.stage_keys import Key, NodeKey, node_key, stage_count, walk
+from watersmeet.optimizer.stage_keys import Key, NodeKey, Walks, node_key, walks_along
 from watersmeet.plan.probe_orders import ProbeOrder
 from watersmeet.plan.tree import Join, nodes_of, streams_of
 
@@ -115,10 +118,10 @@ class CostModel:
     batches_per_s: float = 1.0
     """Micro-batches a second: each costs every stage and every store something, whatever it brings."""
     exact_inputs_max: int = EXACT_INPUTS_MAX
-    """Nodes with more inputs get their probe orders by rank, which is optimal for acyclic graphs only, and not what the
-    engine does in a mixed node."""
+    """Nodes with more inputs get their probe orders by rank, which is optimal for acyclic graphs only; but a mixed node
+    those of the engine."""
     _nodes: dict[Inputs, NodeCost] = field(default_factory=dict, init=False, repr=False, compare=False)
-    _kept: dict[Streams, float] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _kept: dict[tuple[Streams, float], float] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def is_distributed(self) -> bool:
@@ -129,14 +132,18 @@ class CostModel:
         """The cost of a node with the best probe orders there are to be had."""
         known = self._nodes.get(inputs)
         if known is None:
-            known = self._nodes[inputs] = _node_cost(self, inputs, self._probing(inputs))
+            known = self._nodes[inputs] = self._node(inputs)
         return known
 
-    def _probing(self, inputs: Inputs) -> Probing:
-        graph, exact_max = self.graph, self.exact_inputs_max
-        if self.keeping == "engine" and len(inputs) <= exact_max and node_key(graph, inputs).is_mixed:
-            return probing(graph, inputs, hop_orders(graph, inputs))
-        return order_probes(graph, inputs, cartesian=self.cartesian, exact_inputs_max=exact_max)
+    def _node(self, inputs: Inputs) -> NodeCost:
+        graph = self.graph
+        key = self.key_of(inputs)
+        if self.keeping == "engine" and key.is_mixed:
+            return _mixed_cost(self, inputs, hop_walks(graph, inputs), key)
+        probes = order_probes(graph, inputs, cartesian=self.cartesian, exact_inputs_max=self.exact_inputs_max)
+        if key.is_mixed:
+            return _mixed_cost(self, inputs, walks_along(graph, inputs, probes.orders), key)
+        return _node_cost(self, inputs, probes, key)
 
     def plan(self, states: States) -> Plan:
         """The cost of a tree."""
@@ -145,7 +152,8 @@ class CostModel:
     def plan_of(self, nodes: Nodes) -> Plan:
         """The cost of a tree, by its nodes."""
         costs = {streams: self.node(inputs) for streams, inputs in nodes.items()}
-        return _added_up(self, costs, _parents(costs) if self.is_distributed else {})
+        parents = {each: costs[streams] for streams, inputs in nodes.items() for each in inputs}
+        return _added_up(self, costs, parents)
 
     def allows(self, streams: Streams) -> bool:
         """Whether a node may join these streams: any, or those that predicates connect."""
@@ -157,11 +165,20 @@ class CostModel:
         nodes, parents = {}, {}
         for node in nodes_of(tree):
             inputs = tuple(as_streams(streams_of(child)) for child in node.inputs)
-            cost = _node_cost(self, inputs, probing(self.graph, inputs, orders[node]))
+            key = self.key_of(inputs)
+            if key.is_mixed:
+                cost = _mixed_cost(self, inputs, self._walks(inputs, orders[node]), key)
+            else:
+                cost = _node_cost(self, inputs, probing(self.graph, inputs, orders[node]), key)
             nodes[cost.streams] = cost
             for each in inputs:
                 parents[each] = cost
         return _added_up(self, nodes, parents)
+
+    def _walks(self, inputs: Inputs, orders: tuple[ProbeOrder, ...]) -> Walks:
+        """By orders that were given: in the engine's own stages, if they are its own."""
+        own = hop_walks(self.graph, inputs)
+        return own if own.orders == orders else walks_along(self.graph, inputs, orders)
 
     def joint_cpu_s(self, node: NodeCost, parent: NodeCost | None) -> float:
         """What a node costs by the parent it has: its stage and its results' exchange, unless they share a stage."""
@@ -173,14 +190,25 @@ class CostModel:
             cpu_s += share * self.graph.found(node.streams) * self.prices.exchange_s
         return cpu_s
 
-    def kept_bytes(self, streams: Streams) -> float:
-        """Bytes of a store, on all slots together."""
-        known = self._kept.get(streams)
+    def kept_bytes(self, streams: Streams, stage: Streams | None = None) -> float:
+        """Bytes of a store, on all slots together: in a stage that has these streams, or in any."""
+        graph = self.graph
+        if stage is None or graph.has_common_class or self.keeping == "paper":
+            longest_s = graph.window_s_max
+        else:
+            longest_s = graph.longest_s(stage)
+        known = self._kept.get((streams, longest_s))
         if known is None:
-            graph, engine = self.graph, self.keeping == "engine"
-            paper = graph.live(streams) * graph.row_bytes(streams)
-            known = self._kept[streams] = kept_bytes(graph, streams, self.batches_per_s) if engine else paper
+            if self.keeping == "engine":
+                known = kept_bytes(graph, streams, self.batches_per_s, longest_s)
+            else:
+                known = graph.live(streams) * graph.row_bytes(streams)
+            self._kept[streams, longest_s] = known
         return known
+
+    def key_of(self, inputs: Inputs) -> NodeKey:
+        """The key of a node, where keys make a difference."""
+        return node_key(self.graph, inputs) if self.is_distributed else NodeKey(0, is_mixed=False)
 
     def share(self, key: Key) -> float:
         """A slot's share of what is done under a key."""
@@ -197,23 +225,8 @@ def _added_up(model: CostModel, nodes: Mapping[Streams, NodeCost], parents: Mapp
     return Plan(frozenset(nodes) - {model.graph.everyone}, cpu_s, memory)
 
 
-def _parents(nodes: Mapping[Streams, NodeCost]) -> dict[Streams, NodeCost]:
-    found: dict[Streams, NodeCost] = {}
-    for streams in sorted(nodes, key=int.bit_count, reverse=True):
-        for other in nodes:
-            if other & streams == other and other != streams:
-                found[other] = nodes[streams]
-    return found
-
-
-def _node_cost(model: CostModel, inputs: Inputs, probes: Probing) -> NodeCost:
-    graph, prices = model.graph, model.prices
-    everything = 0
-    for each in inputs:
-        everything |= each
-    key = node_key(graph, inputs) if model.is_distributed else NodeKey(0, is_mixed=False)
-    if key.is_mixed:
-        return _mixed_cost(model, inputs, probes, everything, key)
+def _node_cost(model: CostModel, inputs: Inputs, probes: Probing, key: NodeKey) -> NodeCost:
+    graph, prices, everything = model.graph, model.prices, _together(inputs)
     cpu_s = memory = 0.0
     for i, (each, met) in enumerate(zip(inputs, probes.met, strict=True)):
         pairs = _pairs(graph, inputs, i, probes.orders[i]) if graph.others and model.keeping == "engine" else met
@@ -222,7 +235,7 @@ def _node_cost(model: CostModel, inputs: Inputs, probes: Probing) -> NodeCost:
         cpu_s += graph.arrivals(each) * (pairs * prices.join_s + probing_rows * prices.probe_s)
         if each.bit_count() == 1:
             cpu_s += graph.found(each) * prices.exchange_s
-        memory += model.kept_bytes(each)
+        memory += model.kept_bytes(each, everything)
     share = model.share(key.key) if model.is_distributed else 1.0
     cpu_s = cpu_s * share + len(inputs) * prices.store_s * model.batches_per_s
     return NodeCost(everything, probes.orders, cpu_s, memory * share, key)
@@ -246,27 +259,49 @@ def _tested(graph: JoinGraph, one: Streams, other: Streams) -> float:
     return graph.live(both) / share if share else 0.0
 
 
-def _mixed_cost(model: CostModel, inputs: Inputs, probes: Probing, everything: Streams, key: NodeKey) -> NodeCost:
+def _mixed_cost(model: CostModel, inputs: Inputs, walks: Walks, key: NodeKey) -> NodeCost:
     """A node that is walked hop by hop: rows are sent from key to key, and stores are indexed under each."""
     graph, prices = model.graph, model.prices
-    walks = [walk(graph, inputs, i, order) for i, order in enumerate(probes.orders)]
-    cpu_s = prices.stage_s * stage_count(walks) * model.batches_per_s
+    orders = walks.orders
+    cpu_s = prices.stage_s * walks.stages * model.batches_per_s + _hops_cpu_s(model, inputs, walks, orders)
+    probed: list[set[Key]] = [set() for _ in inputs]
+    indexed: dict[Key, Streams] = {}
+    """By key: the streams of all inputs that are probed under it, whose indexes are in one stage."""
+    for each in walks.of_input:
+        for target, by in zip(each.targets, each.keys, strict=True):
+            probed[target].add(by)
+            indexed[by] = indexed.get(by, 0) | inputs[target]
     memory = 0.0
-    for i, hops in enumerate(walks):
-        rate = graph.arrivals(inputs[i])
-        sent_rows = 0.0
-        for hop in hops:
-            before, after = rate * graph.live(hop.bound), rate * _tested(graph, hop.bound, inputs[hop.target])
-            sent_rows = before if hop.is_sent else sent_rows
-            work = before * prices.probe_s + after * prices.join_s + sent_rows * prices.lookup_s
-            if hop.is_sent and hop.bound != inputs[i]:
-                work += before * prices.exchange_s
-            cpu_s += work * model.share(hop.key)
-        probed = {hop.key for other in walks for hop in other if hop.target == i}
+    for i, each in enumerate(walks.of_input):
         stored = graph.found(inputs[i]) * (prices.insert_s + prices.delete_s)
         sent = graph.found(inputs[i]) * prices.exchange_s
-        cpu_s += sum(sent * model.share(each) for each in probed | {hops[0].key})
-        kept = sum(model.share(each) for each in probed) if model.keeping == "engine" else 1 / model.slots
-        cpu_s += stored * kept + len(probed) * prices.store_s * model.batches_per_s
-        memory += model.kept_bytes(inputs[i]) * kept
-    return NodeCost(everything, probes.orders, cpu_s, memory, key)
+        cpu_s += sent * sum(map(model.share, probed[i] | {each.keys[0]}))
+        kept = sum(map(model.share, probed[i])) if model.keeping == "engine" else 1 / model.slots
+        cpu_s += stored * kept + len(probed[i]) * prices.store_s * model.batches_per_s
+        if model.keeping == "engine":
+            memory += sum(model.share(by) * model.kept_bytes(inputs[i], indexed[by]) for by in probed[i])
+        else:
+            memory += model.kept_bytes(inputs[i]) * kept
+    return NodeCost(_together(inputs), orders, cpu_s, memory, key)
+
+
+def _hops_cpu_s(model: CostModel, inputs: Inputs, walks: Walks, orders: tuple[ProbeOrder, ...]) -> float:
+    """Rows that probe, are looked up, joined and sent on, over all hops of all inputs."""
+    graph, prices = model.graph, model.prices
+    met, tested = Meetings(graph, inputs).along(orders)
+    rates = np.array([[graph.arrivals(each)] for each in inputs])
+    before = rates * np.column_stack([[graph.live(each) for each in inputs], met[:, :-1]])
+    is_sent = np.array([each.is_sent for each in walks.of_input])
+    last_sent = np.maximum.accumulate(is_sent * np.arange(is_sent.shape[1]), axis=1)
+    looked_up = np.take_along_axis(before, last_sent, axis=1)
+    work = before * prices.probe_s + rates * tested * prices.join_s + looked_up * prices.lookup_s
+    work[:, 1:] += (before * is_sent)[:, 1:] * prices.exchange_s
+    shares = np.where([[by > 0 for by in each.keys] for each in walks.of_input], model.share(1), model.share(0))
+    return float((work * shares).sum())
+
+
+def _together(inputs: Inputs) -> Streams:
+    everything = 0
+    for each in inputs:
+        everything |= each
+    return everything

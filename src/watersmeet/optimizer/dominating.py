@@ -22,6 +22,8 @@ from typing import Literal
 
 from watersmeet.optimizer.cost import Plan
 
+MEMORY_MARGIN = 0.05
+"""For the budgets of people: chosen by `benchmarks/cost_model.py`."""
 Preference = Literal["cpu", "memory", "balanced"]
 
 
@@ -31,13 +33,20 @@ class Budget:
 
     cpu_s: float = math.inf
     memory_bytes: float = math.inf
+    memory_margin: float = 0.0
+    """A plan needs so much more memory than is expected of it, as a share: a budget is a promise, and how many results
+    there are follows from shares that were learned."""
+
+    def needed_bytes(self, plan: Plan) -> float:
+        """Memory of a plan, with the margin."""
+        return plan.memory_bytes * (1 + self.memory_margin)
 
     def excess(self, plan: Plan) -> float:
         """The larger of the factors by which a plan uses its budgets; qualified up to 1."""
-        return max(_ratio(plan.cpu_s, self.cpu_s), _ratio(plan.memory_bytes, self.memory_bytes))
+        return max(_ratio(plan.cpu_s, self.cpu_s), _ratio(self.needed_bytes(plan), self.memory_bytes))
 
     def admits(self, plan: Plan) -> bool:
-        return plan.cpu_s <= self.cpu_s and plan.memory_bytes <= self.memory_bytes
+        return plan.cpu_s <= self.cpu_s and self.needed_bytes(plan) <= self.memory_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +81,8 @@ def misses(plan: Plan, budget: Budget) -> tuple[Miss, ...]:
     found = []
     if plan.cpu_s > budget.cpu_s:
         found.append(Miss("cpu", plan.cpu_s, budget.cpu_s))
-    if plan.memory_bytes > budget.memory_bytes:
-        found.append(Miss("memory", plan.memory_bytes, budget.memory_bytes))
+    if budget.needed_bytes(plan) > budget.memory_bytes:
+        found.append(Miss("memory", budget.needed_bytes(plan), budget.memory_bytes))
     return tuple(found)
 
 

@@ -45,6 +45,7 @@ def completed(known: Assumptions, learned: Assumptions) -> Assumptions:
         by_spark={**learned.by_spark, **known.by_spark},
         running_us=known.running_us,
         batch_s=known.batch_s or learned.batch_s,
+        costs={**learned.costs, **known.costs},
     )
 
 

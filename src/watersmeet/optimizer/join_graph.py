@@ -25,11 +25,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+import numpy as np
+import numpy.typing as npt
+
 from watersmeet.errors import OptionError
 
 Streams: TypeAlias = int
 """A set of streams: bit i stands for the stream with ordinal i. Sets of streams are what a search handles by the
 thousand, and union, intersection and a key of a dictionary cost one instruction this way."""
+
+
+Pair: TypeAlias = tuple[Streams, int, int, float]
+LEAST = 1e-300
+"""Stands for a rate or selectivity of 0, which has no logarithm."""
 
 
 def bits(streams: Streams) -> Iterator[int]:
@@ -81,14 +89,28 @@ class JoinGraph:
     """The largest delay of a stream: for so long stored rows are kept beyond their windows."""
     running_s: float = math.inf
     """For how long the query runs: no row is kept longer."""
-    pairs: tuple[tuple[Streams, int, int, float], ...] = field(init=False, repr=False, compare=False)
+    pairs: tuple[Pair, ...] = field(init=False, repr=False, compare=False)
     """Predicates over two streams, of both kinds, since for these there is no difference: the streams as a set and by
     ordinal, and the selectivity. Most graphs have no others, and a search asks for these most."""
+    shares: tuple[tuple[float, ...], ...] = field(init=False, repr=False, compare=False)
+    log_shares: npt.NDArray[np.float64] = field(init=False, repr=False, compare=False)
+    """The same as a table: by two streams, the product of their selectivities, and its logarithm."""
+    log_other_shares: npt.NDArray[np.float64] = field(init=False, repr=False, compare=False)
+    """Without those of key classes."""
     wide_classes: tuple[Predicate, ...] = field(init=False, repr=False, compare=False)
     wide_others: tuple[Predicate, ...] = field(init=False, repr=False, compare=False)
     """Those over more streams, or over one."""
+    stream_classes: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    """By stream: the key classes that it has a column of, as bits."""
+    window_s_max: float = field(init=False, repr=False, compare=False)
+    has_common_class: bool = field(init=False, repr=False, compare=False)
+    """Whether one key class is over all streams."""
+    _neighbours: tuple[Streams, ...] = field(init=False, repr=False, compare=False)
+    """By stream: those that it shares a key class with."""
+    _classes: dict[Streams, int] = field(default_factory=dict, init=False, repr=False, compare=False)
     _live: dict[Streams, float] = field(default_factory=dict, init=False, repr=False, compare=False)
     _arrivals: dict[Streams, float] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _longest: dict[Streams, float] = field(default_factory=dict, init=False, repr=False, compare=False)
     _connected: dict[Streams, bool] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -102,11 +124,24 @@ class JoinGraph:
         for predicate in (*self.classes, *self.others):
             if not 0 <= predicate.selectivity <= 1:
                 raise OptionError(f"a selectivity is a share from 0 to 1, not {predicate.selectivity}")
-        two = [each for each in (*self.classes, *self.others) if each.streams.bit_count() == 2]
-        pairs = tuple((each.streams, *bits(each.streams), each.selectivity) for each in two)
+        pairs, other_pairs = _pairs((*self.classes, *self.others)), _pairs(self.others)
+        shares = _table(len(self.streams), pairs)
         object.__setattr__(self, "pairs", pairs)
+        object.__setattr__(self, "shares", tuple(map(tuple, shares.tolist())))
+        object.__setattr__(self, "log_shares", np.log(np.maximum(shares, LEAST)))
+        others = _table(len(self.streams), other_pairs)
+        object.__setattr__(self, "log_other_shares", np.log(np.maximum(others, LEAST)))
         for name, given in (("wide_classes", self.classes), ("wide_others", self.others)):
             object.__setattr__(self, name, tuple(each for each in given if each.streams.bit_count() != 2))
+        own, near = [0] * len(self.streams), [0] * len(self.streams)
+        for number, each in enumerate(self.classes):
+            for i in bits(each.streams):
+                own[i] |= 1 << number
+                near[i] |= each.streams
+        object.__setattr__(self, "stream_classes", tuple(own))
+        object.__setattr__(self, "_neighbours", tuple(near))
+        object.__setattr__(self, "window_s_max", self.longest_s(self.everyone))
+        object.__setattr__(self, "has_common_class", any(each.streams == self.everyone for each in self.classes))
 
     @property
     def everyone(self) -> Streams:
@@ -116,13 +151,16 @@ class JoinGraph:
         share = 1.0
         if streams.bit_count() < 2:
             return share
-        for pair, _, _, selectivity in self.pairs:
-            if pair & streams == pair:
-                share *= selectivity
+        if self.pairs:
+            members = list(bits(streams))
+            for place, i in enumerate(members):
+                of_pair = self.shares[i]
+                for j in members[:place]:
+                    share *= of_pair[j]
         for each in self.wide_classes:
-            members = (each.streams & streams).bit_count()
-            if members > 1:
-                share *= each.selectivity ** (members - 1)
+            bound = (each.streams & streams).bit_count()
+            if bound > 1:
+                share *= each.selectivity ** (bound - 1)
         for other in self.wide_others:
             if other.streams & streams == other.streams:
                 share *= other.selectivity
@@ -149,6 +187,13 @@ class JoinGraph:
             return self.streams[streams.bit_length() - 1].rate
         return self.live(streams) * self.arrivals(streams if origin is None else origin)
 
+    def longest_s(self, streams: Streams) -> float:
+        """The longest of their windows."""
+        known = self._longest.get(streams)
+        if known is None:
+            known = self._longest[streams] = max(self.streams[i].window_s for i in bits(streams))
+        return known
+
     def kept_seconds(self, streams: Streams) -> float:
         """How long a row of a store counts: a result ends with the first of its parts."""
         return min(min(self.streams[i].window_s for i in bits(streams)) + self.delay_s, self.running_s)
@@ -157,13 +202,23 @@ class JoinGraph:
         """The width of a row: that of its parts together."""
         return sum(self.streams[i].row_bytes for i in bits(streams))
 
+    def classes_of(self, streams: Streams) -> int:
+        """The key classes that some of these streams have a column of, as bits."""
+        known = self._classes.get(streams)
+        if known is None:
+            known = 0
+            for i in bits(streams):
+                known |= self.stream_classes[i]
+            self._classes[streams] = known
+        return known
+
     def shared_classes(self, one: Streams, other: Streams) -> int:
         """The key classes that two sets both have a column of, as bits."""
-        return as_streams(i for i, each in enumerate(self.classes) if each.streams & one and each.streams & other)
+        return self.classes_of(one) & self.classes_of(other)
 
     def linked(self, one: Streams, other: Streams) -> bool:
         """Whether some predicate applies when these two sets are joined; if not, they make a Cartesian product."""
-        if any(each.streams & one and each.streams & other for each in self.classes):
+        if self.shared_classes(one, other):
             return True
         both = one | other
         return any(p.streams & both == p.streams and p.streams & one and p.streams & other for p in self.others)
@@ -172,16 +227,32 @@ class JoinGraph:
         """Whether predicates connect these streams with each other."""
         known = self._connected.get(streams)
         if known is None:
-            links = [each.streams & streams for each in self.classes]
-            links += [other.streams for other in self.others if other.streams & streams == other.streams]
-            reached, before = streams & -streams, 0
-            while reached != before:
-                before = reached
-                for link in links:
-                    if link & reached:
-                        reached |= link
+            reached, ahead = 0, streams & -streams
+            while ahead:
+                reached |= ahead
+                near = 0
+                for i in bits(ahead):
+                    near |= self._neighbours[i]
+                for other in self.others:
+                    if other.streams & streams == other.streams and other.streams & reached:
+                        near |= other.streams
+                ahead = near & streams & ~reached
             known = self._connected[streams] = reached == streams
         return known
+
+
+def _pairs(predicates: Iterable[Predicate]) -> tuple[Pair, ...]:
+    """Those over two streams."""
+    two = [(each, tuple(bits(each.streams))) for each in predicates if each.streams.bit_count() == 2]
+    return tuple((each.streams, i, j, each.selectivity) for each, (i, j) in two)
+
+
+def _table(count: int, pairs: Iterable[Pair]) -> npt.NDArray[np.float64]:
+    shares = np.ones((count, count))
+    for _, i, j, selectivity in pairs:
+        shares[i, j] *= selectivity
+        shares[j, i] = shares[i, j]
+    return shares
 
 
 def pairwise_graph(

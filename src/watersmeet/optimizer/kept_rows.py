@@ -1,20 +1,27 @@
 """What this engine keeps of a store: for how long a row, and how many bytes of it. (The paper: live rows, whole.)
 
 A row is kept until none that arrived with it can count: a row of a stream for its window, a result for the shortest of
-its windows, because the first of its parts to end ends it. Expiry then takes an eighth of the longest window (a time
-bucket), the delay, and a micro-batch, unless one key covers all streams: only a slot that sees all of them knows how
-late it is before the batch has been committed.
+its windows at most, because the first of its parts to end ends it. Expiry then takes a time bucket, which is an eighth
+of the longest window in the stage, the delay, and a micro-batch, unless one key covers all streams: only a slot that
+sees all of them knows how late it is before the batch has been committed.
+
+Results end one by one, and two things let them go before their bucket does:
+
+- A slot that sees all streams does not store what has ended by the end of the micro-batch.
+- A bucket that two micro-batches have brought rows for is merged when it is closed, without what has ended by then.
 
     row of a stream     key, event time, columns that are read, values of its other key classes
     stored result       key, interval, columns that are still read, values of key classes that reach out of it,
                         partition groups under the keys it was joined by
 
-Known limitation. Widths of keys are those of numbers; results of nodes that share a stage are let go earlier than this.
+Figures are what is expected, at the worst moment between two buckets; a budget leaves a margin (`dominating.py`).
+
+Known limitation. Widths of keys are those of numbers.
 """
 
 from __future__ import annotations
 
-from watersmeet.optimizer.join_graph import JoinGraph, Streams
+from watersmeet.optimizer.join_graph import JoinGraph, Streams, bits
 
 BUCKETS_PER_WINDOW = 8
 """As many as `engine/compaction.py` has."""
@@ -22,33 +29,55 @@ KEY_BYTES = 8
 """Of a value of a key class; an event time takes as many."""
 INTERVAL_BYTES = 16
 GROUP_BYTES = 2
-ESTIMATED = 1.05
-"""How many results there are follows from shares that were learned, so a little more is counted than expected."""
+MERGED_AFTER = 2
+"""Micro-batches from a row to the merge of its bucket, if that is merged."""
+MERGED = 0.4
+"""How much of what that should let go it does where a slot does not see all streams: `benchmarks/cost_model.py`."""
+LEAST_SHARE = 1e-9
 
 
-def kept_bytes(graph: JoinGraph, streams: Streams, batches_per_s: float) -> float:
-    """Bytes of a store at most, on all slots together."""
-    kept = graph.found(streams) * _kept_seconds(graph, streams, batches_per_s)
+def kept_bytes(graph: JoinGraph, streams: Streams, batches_per_s: float, longest_s: float) -> float:
+    """Bytes of a store at most, on all slots together, in a stage whose longest window is this."""
+    bucket_s, batch_s = longest_s / BUCKETS_PER_WINDOW, 1 / batches_per_s
+    late_s = bucket_s if graph.has_common_class else bucket_s + batch_s
+    kept_s = min(graph.kept_seconds(streams) + late_s, graph.running_s)
     if streams.bit_count() == 1:
-        return kept * (graph.row_bytes(streams) + KEY_BYTES)
-    return kept * _result_bytes(graph, streams) * ESTIMATED
+        return graph.found(streams) * kept_s * (graph.row_bytes(streams) + KEY_BYTES)
+    seconds = _seconds_of_results(graph, streams, kept_s, bucket_s, batch_s)
+    return graph.found(streams) * seconds * _result_bytes(graph, streams)
 
 
-def _kept_seconds(graph: JoinGraph, streams: Streams, batches_per_s: float) -> float:
-    late_s = max(stream.window_s for stream in graph.streams) / BUCKETS_PER_WINDOW
-    if not any(each.streams == graph.everyone for each in graph.classes):
-        late_s += 1 / batches_per_s
-    return min(graph.kept_seconds(streams) + late_s, graph.running_s)
+def _seconds_of_results(graph: JoinGraph, streams: Streams, kept_s: float, bucket_s: float, batch_s: float) -> float:
+    """Of how many seconds results are kept, those that are let go before their bucket left out."""
+    in_merged_s = max(0.0, kept_s - MERGED_AFTER * batch_s) * min(1.0, bucket_s / batch_s)
+    if graph.has_common_class:
+        stored, left = _not_ended(graph, streams, batch_s / 2), _not_ended(graph, streams, MERGED_AFTER * batch_s)
+        return kept_s * stored - in_merged_s * (stored - left)
+    return kept_s - in_merged_s * MERGED * (1 - _not_ended(graph, streams, batch_s))
+
+
+def _not_ended(graph: JoinGraph, streams: Streams, age_s: float) -> float:
+    """Which part of the results has not ended so long after the latest of its rows: each of the others may be as old as
+    its window. A stream has the latest row as often as its window is short."""
+    windows = [graph.streams[i].window_s for i in bits(streams)]
+    share = latest = 0.0
+    product = 1.0
+    for window in windows:
+        in_time = max(1 - age_s / window, LEAST_SHARE)
+        product *= in_time
+        share += 1 / (window * in_time)
+        latest += 1 / window
+    return min(1.0, product * share / latest)
 
 
 def _result_bytes(graph: JoinGraph, streams: Streams) -> float:
-    columns, others = graph.row_bytes(streams), INTERVAL_BYTES
-    for each in graph.classes:
-        members = (each.streams & streams).bit_count()
-        columns -= KEY_BYTES * members  # of every part: its other key classes, and its event time
-        if members and each.streams & ~streams:
-            others += KEY_BYTES
-        if members > 1:
-            others += GROUP_BYTES
+    columns, joined_by, touched = graph.row_bytes(streams), 0, 0
+    for i in bits(streams):
+        mine = graph.stream_classes[i]
+        columns -= KEY_BYTES * mine.bit_count()  # of every part: its other key classes, and its event time
+        joined_by |= touched & mine
+        touched |= mine
+    reaching_out = touched & graph.classes_of(graph.everyone & ~streams)
     columns -= sum(p.read_bytes for p in graph.others if p.streams & streams == p.streams)
+    others = INTERVAL_BYTES + KEY_BYTES * reaching_out.bit_count() + GROUP_BYTES * joined_by.bit_count()
     return max(columns, 0.0) + others

@@ -15,6 +15,9 @@ edges the same way if windows and tuples are alike.
 
 from __future__ import annotations
 
+from heapq import heapify, heappop, heappush
+from itertools import combinations
+
 from watersmeet.optimizer.cost import CostModel
 from watersmeet.optimizer.join_graph import Streams
 from watersmeet.optimizer.shapes import States
@@ -23,24 +26,21 @@ from watersmeet.optimizer.shapes import States
 def min_state(model: CostModel, *, cartesian: bool) -> States:
     """The states of a small binary tree; without `cartesian`, of joins that predicates link if there are any."""
     graph = model.graph
-    vertices: list[Streams] = [1 << i for i in range(len(graph.streams))]
-    weights: dict[tuple[Streams, Streams], tuple[bool, float]] = {}
+    vertices: set[Streams] = {1 << i for i in range(len(graph.streams))}
 
-    def weigh(one: Streams, other: Streams) -> None:
+    def edge(one: Streams, other: Streams) -> tuple[bool, float, Streams, Streams]:
         apart = not cartesian and not graph.linked(one, other)
-        weights[one, other] = (apart, model.kept_bytes(one | other))
+        return apart, model.kept_bytes(one | other), max(one, other), min(one, other)
 
-    for i, one in enumerate(vertices):
-        for other in vertices[:i]:
-            weigh(one, other)
+    edges = [edge(one, other) for one, other in combinations(vertices, 2)]
+    heapify(edges)
     states: set[Streams] = set()
     while len(vertices) > 2:
-        pair = min(weights, key=lambda each: (weights[each], each))
-        joined = pair[0] | pair[1]
-        states.add(joined)
-        vertices = [each for each in vertices if not each & joined]
-        weights = {each: weight for each, weight in weights.items() if not (each[0] | each[1]) & joined}
-        for other in vertices:
-            weigh(joined, other)
-        vertices.append(joined)
+        _, _, one, other = heappop(edges)
+        if one in vertices and other in vertices:
+            vertices -= {one, other}
+            for each in vertices:
+                heappush(edges, edge(one | other, each))
+            vertices.add(one | other)
+            states.add(one | other)
     return frozenset(states)

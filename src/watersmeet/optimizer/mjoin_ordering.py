@@ -50,14 +50,14 @@ def order_probes(
     if len(inputs) <= exact_inputs_max:
         return probing(graph, inputs, exact_orders(graph, inputs, cartesian=cartesian))
     node = input_graph(graph, inputs)
-    meetings = Meetings(node)
+    meetings = Meetings(graph, inputs)
     linked = is_tree(node) and not node.others
     candidates = [rank_orders(node.live, node.links if linked else spanning_links(node, cartesian=False))]
     if cartesian and not is_complete(node):
         candidates.append(rank_orders(node.live, spanning_links(node, cartesian=True)))
     if cartesian or not linked:
         candidates.append(meetings.greedy_orders(cartesian=cartesian))
-    met = np.array([meetings.met(orders) for orders in candidates])
+    met = meetings.met([order for orders in candidates for order in orders]).reshape(len(candidates), -1)
     best = np.argmin(met, axis=0)
     return Probing(
         tuple(candidates[which][i] for i, which in enumerate(best)),

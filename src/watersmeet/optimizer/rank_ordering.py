@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TypeAlias
 
 from watersmeet.plan.probe_orders import ProbeOrder
@@ -37,6 +38,7 @@ class Link:
 
 _Sequence: TypeAlias = tuple[float, float, float, ProbeOrder]
 """Rank, product T, sum C, and the inputs."""
+_RANK = itemgetter(0)
 
 
 def rank_orders(live: Sequence[float], links: Sequence[Link]) -> tuple[ProbeOrder, ...]:
@@ -47,6 +49,14 @@ def rank_orders(live: Sequence[float], links: Sequence[Link]) -> tuple[ProbeOrde
             of_input[i].append(number)
     known: dict[tuple[int, int], list[_Sequence]] = {}
 
+    def branch(i: int, came_by: int) -> list[_Sequence]:
+        """An input and everything behind it, in sequences of ascending rank."""
+        found = known.get((i, came_by))
+        if found is None:
+            found = _headed(live[i] * links[came_by].selectivity, i, behind(i, came_by))
+            known[i, came_by] = found
+        return found
+
     def behind(i: int, came_by: int) -> list[_Sequence]:
         """Everything that becomes reachable with an input, in order of rank."""
         found: list[_Sequence] = []
@@ -54,17 +64,11 @@ def rank_orders(live: Sequence[float], links: Sequence[Link]) -> tuple[ProbeOrde
             if number != came_by:
                 for j in links[number].inputs:
                     if j != i:
-                        found += branch(j, number)
-        found.sort(key=_rank)
+                        found += known.get((j, number)) or branch(j, number)
+        found.sort(key=_RANK)
         return found
 
-    def branch(i: int, came_by: int) -> list[_Sequence]:
-        """An input and everything behind it, in sequences of ascending rank."""
-        if (i, came_by) not in known:
-            known[i, came_by] = _headed(live[i] * links[came_by].selectivity, i, behind(i, came_by))
-        return known[i, came_by]
-
-    return tuple(tuple(j for each in behind(i, -1) for j in each[3]) for i in range(len(live)))
+    return tuple(tuple([j for each in behind(i, -1) for j in each[3]]) for i in range(len(live)))
 
 
 def _headed(factor: float, i: int, following: list[_Sequence]) -> list[_Sequence]:
@@ -84,7 +88,3 @@ def _headed(factor: float, i: int, following: list[_Sequence]) -> list[_Sequence
 
 def _ranked(product: float, total: float) -> float:
     return (product - 1) / total if total > 0 else float("-inf")
-
-
-def _rank(sequence: _Sequence) -> float:
-    return sequence[0]

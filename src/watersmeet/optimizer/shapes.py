@@ -31,22 +31,14 @@ def states_of(tree: Join) -> States:
     return frozenset(as_streams(streams_of(node)) for node in nodes_of(tree)) - {everyone}
 
 
-def inputs_of(states: Iterable[Streams], node: Streams) -> Inputs:
-    """What the node that joins these streams takes in: the largest states inside it, and single streams."""
-    inside = [state for state in states if state & node == state and state != node]
-    inside.sort(key=int.bit_count, reverse=True)
-    left, found = node, []
-    for state in inside:
-        if state & left == state:
-            left ^= state
-            found.append(state)
-    found += [1 << i for i in bits(left)]
-    return _in_order(found)
-
-
 def nodes_in(states: States, everyone: Streams) -> dict[Streams, Inputs]:
-    """The nodes of a tree, children first."""
-    return {node: inputs_of(states, node) for node in sorted((*states, everyone), key=int.bit_count)}
+    """The nodes of a tree, children first, each with the largest states inside it and single streams."""
+    found: dict[Streams, Inputs] = {}
+    left = [1 << i for i in bits(everyone)]
+    for node in sorted((*states, everyone), key=int.bit_count):
+        found[node] = _in_order([each for each in left if each & node])
+        left = [*(each for each in left if not each & node), node]
+    return found
 
 
 def parent_of(nodes: Nodes, state: Streams) -> Streams:

@@ -8,8 +8,8 @@ The rules are those by which a tree is cut into stages (`plan/stages.py`, `plan/
 | some share classes, but not all (mixed)| hop by hop: every input walks from key to key, rows are exchanged between |
 | none share any                         | under no key: on one slot                                                 |
 
-Deviation: the engine lets every input of a mixed node take all probes that its present key allows before it goes on. A
-walk here follows the probe order it is given, whatever keys that meets.
+The engine lets every input of a mixed node take all probes that its present key allows before it goes on
+(`hop_orders.py`). A walk by a given order follows it, whatever keys that meets.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from watersmeet.optimizer.join_graph import JoinGraph, Streams
+from watersmeet.optimizer.join_graph import JoinGraph
 from watersmeet.optimizer.shapes import Inputs
 from watersmeet.plan.probe_orders import ProbeOrder
 
@@ -39,44 +39,71 @@ class NodeKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Hop:
-    """Rows that hold `bound` probe the input `target` under a key."""
+class Walk:
+    """The way of an input's rows through a mixed node, hop by hop: which input they probe, under which key, and whether
+    they cross an exchange before it; at the start they always do."""
 
-    bound: Streams
-    target: int
-    key: Key
-    is_sent: bool
-    """Whether the rows cross an exchange before this hop; at the start of a walk they always do."""
+    targets: list[int]
+    keys: list[Key]
+    is_sent: list[bool]
+
+    def add(self, key: Key, targets: Sequence[int]) -> None:
+        """Probes under one key, one exchange before them."""
+        for place, target in enumerate(targets):
+            self.targets.append(target)
+            self.keys.append(key)
+            self.is_sent.append(place == 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Walks:
+    """The ways of all inputs of a mixed node, and in how many stages they are walked."""
+
+    of_input: tuple[Walk, ...]
+    stages: int
+
+    @property
+    def orders(self) -> tuple[ProbeOrder, ...]:
+        return tuple(tuple(each.targets) for each in self.of_input)
 
 
 def node_key(graph: JoinGraph, inputs: Inputs) -> NodeKey:
-    key, touched_twice = 0, False
-    for number, each in enumerate(graph.classes):
-        touched = sum(1 for streams in inputs if each.streams & streams)
-        touched_twice |= touched > 1
-        if touched == len(inputs):
-            key |= 1 << number
-    return NodeKey(key, is_mixed=touched_twice and not key)
+    touched = touched_twice = 0
+    key = graph.classes_of(inputs[0])
+    for streams in inputs:
+        mine = graph.classes_of(streams)
+        touched_twice |= touched & mine
+        touched |= mine
+        key &= mine
+    return NodeKey(key, is_mixed=bool(touched_twice) and not key)
 
 
-def walk(graph: JoinGraph, inputs: Inputs, origin: int, order: ProbeOrder) -> list[Hop]:
-    """The hops of an input's rows through a mixed node: they stay under a key as long as what was sent there shares it
-    with what is probed next."""
-    bound = sent = inputs[origin]
-    key = 0
-    hops: list[Hop] = []
+def walks_along(graph: JoinGraph, inputs: Inputs, orders: Sequence[ProbeOrder]) -> Walks:
+    """The ways of all inputs by given orders."""
+    walks = tuple(_walk(graph, inputs, i, order) for i, order in enumerate(orders))
+    return Walks(walks, _stage_count(walks))
+
+
+def _walk(graph: JoinGraph, inputs: Inputs, origin: int, order: ProbeOrder) -> Walk:
+    """Rows stay under a key as long as what was sent there shares it with what is probed next."""
+    bound = sent = graph.classes_of(inputs[origin])
+    found = Walk([], [], [])
     for j in order:
-        stays = bool(key) and graph.shared_classes(sent, inputs[j]) == key
+        mine = graph.classes_of(inputs[j])
+        key = found.keys[-1] if found.keys else 0
+        stays = bool(key) and sent & mine == key
         if not stays:
-            sent, key = bound, graph.shared_classes(bound, inputs[j])
-        hops.append(Hop(bound, j, key, is_sent=not stays))
-        bound |= inputs[j]
-    return hops
+            sent, key = bound, bound & mine
+        found.targets.append(j)
+        found.keys.append(key)
+        found.is_sent.append(not stays)
+        bound |= mine
+    return found
 
 
-def stage_count(walks: Sequence[Sequence[Hop]]) -> int:
+def _stage_count(walks: Sequence[Walk]) -> int:
     """Stages that serve all walks: the next one always has the key under which most of them can go on."""
-    left = [[hop.key for hop in hops if hop.is_sent] for hops in walks]
+    left = [[key for key, sent in zip(each.keys, each.is_sent, strict=True) if sent] for each in walks]
     stages = 0
     while any(left):
         ahead = Counter(keys[0] for keys in left if keys)

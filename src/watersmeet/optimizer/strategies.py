@@ -14,7 +14,8 @@ Of all plans looked at, the preferred one wins (`dominating.py`). Deviations fro
 - It returns the first qualified plan; here a strategy goes on to its end, which takes milliseconds, and can choose.
 - Where no plan of a polynomial strategy is qualified, its neighbourhood is searched until one is (`exploration.py`),
   for EXPLORED / n^4 plans at most: 291 for 7 streams and 4 for 20.
-- `bjtree-init` starts from the smaller of two binary trees, without Cartesian products or with them (`min_state.py`).
+- Binary trees are the smaller of the paper's and of one that is divided from the top (`state_splitting.py`).
+- `bjtree-init` starts from the smaller of two such trees, without Cartesian products or with them (`min_state.py`).
   If that has led to nothing, and there are RESTARTED_STREAMS_MAX streams at most, it starts from the other, too.
 - `auto` looks at as many plans around its own also where some are qualified: the preferred one may be among them.
 
@@ -35,10 +36,10 @@ from watersmeet.optimizer.dominating import Budget, Miss, Preference, dominating
 from watersmeet.optimizer.exhaustive import undominated_plans
 from watersmeet.optimizer.exploration import explore
 from watersmeet.optimizer.join_graph import as_streams
-from watersmeet.optimizer.min_state import min_state
 from watersmeet.optimizer.shapes import tree_of
 from watersmeet.optimizer.state_removal import remove_states
 from watersmeet.optimizer.state_selection import select_states
+from watersmeet.optimizer.state_splitting import small_tree
 from watersmeet.plan.probe_orders import ProbeOrder
 from watersmeet.plan.tree import Join, nodes_of, streams_of
 from watersmeet.units import format_bytes
@@ -86,7 +87,7 @@ def mjoin(model: CostModel, budget: Budget) -> list[Plan]:
 
 
 def bjtree(model: CostModel, budget: Budget) -> list[Plan]:
-    return [model.plan(min_state(model, cartesian=False))]
+    return [model.plan(small_tree(model, cartesian=False))]
 
 
 def mjoin_init(model: CostModel, budget: Budget) -> list[Plan]:
@@ -94,7 +95,7 @@ def mjoin_init(model: CostModel, budget: Budget) -> list[Plan]:
 
 
 def bjtree_init(model: CostModel, budget: Budget) -> list[Plan]:
-    starts = {min_state(model, cartesian=cartesian) for cartesian in ((False, True) if model.cartesian else (False,))}
+    starts = {small_tree(model, cartesian=cartesian) for cartesian in ((False, True) if model.cartesian else (False,))}
     smaller, *larger = sorted(starts, key=lambda start: (sum(map(model.kept_bytes, start)), sorted(start)))
     plans = list(remove_states(model, smaller))
     if len(model.graph.streams) <= RESTARTED_STREAMS_MAX and not any(map(budget.admits, plans)):

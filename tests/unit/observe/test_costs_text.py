@@ -5,6 +5,7 @@ from watersmeet.observe.costs_text import costs_text
 from watersmeet.optimizer.assumptions import Assumptions, graph_of
 from watersmeet.optimizer.cost import CostModel, Prices
 from watersmeet.optimizer.dominating import Budget
+from watersmeet.optimizer.measured_prices import Calibration
 from watersmeet.optimizer.strategies import optimise
 from watersmeet.plan.tree import parse_tree
 
@@ -40,3 +41,19 @@ def test_what_exceeds_a_budget_is_marked_and_no_budget_is_none():
     assert all("too much state" in line for line in lines if line[2:].startswith("("))
     assert next(line for line in lines if line.startswith("  budget")).split() == ["budget", "none", "1000", "B"]
     assert any("no plan found is within its budgets; this one exceeds them least" in line for line in lines)
+
+
+def test_prices_are_said_to_be_measured_or_not():
+    query = query_of("abc", ["a.k = b.k AND b.j = c.j"])
+    model = CostModel(graph_of(query, KNOWN), PRICES)
+    choice = optimise(model, Budget())
+
+    def prices(calibration: Calibration | None) -> str:
+        text = costs_text(query, KNOWN, model, Budget(), choice, calibration=calibration)
+        return next(line for line in text.splitlines() if line.startswith("prices: "))
+
+    assert (
+        prices(None) == prices(Calibration(PRICES)) == "prices: by default, since no query that runs has measured any"
+    )
+    assert "storing rows 2.5 times and joining them 0.5 times the default" in prices(Calibration(PRICES, 2.5, 0.5))
+    assert "storing" not in prices(Calibration(PRICES, None, 0.5))

@@ -58,3 +58,13 @@ def test_under_a_key_of_two_classes_each_gets_an_equal_part():
 def test_a_predicate_that_nothing_passed_still_lets_something_pass():
     found = seen(query("a.x = b.x", "b.x = c.x", "a.v < b.v"), "(a b c)", epoch({}, {"tested.residual 0": 50}))
     assert found.residuals == {0: pytest.approx(0.01)}
+
+
+def test_costs_are_seconds_a_row_and_wait_for_some_rows():
+    join = query("a.x = b.x", "b.x = c.x")
+    totals = {"insert_ns": 3_000_000, "inserted": 2000, "probe_ns": 500_000, "matched": 1000}
+    assert seen(join, "(a b c)", epoch({}, totals)).costs == {
+        "insert": pytest.approx(1.5e-6),
+        "join": pytest.approx(0.5e-6),
+    }
+    assert seen(join, "(a b c)", epoch({}, totals | {"inserted": 999})).costs == {}

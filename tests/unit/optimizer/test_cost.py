@@ -86,8 +86,12 @@ def test_this_engine_keeps_results_for_the_shortest_window_and_until_their_bucke
     streams = (StreamFigures("A", 1, 10, 8), StreamFigures("B", 2, 30, 16), StreamFigures("C", 1, 10, 8))
     graph = JoinGraph(streams, (Predicate(0b111, 0.5),), delay_s=5)
     found = {keeping: CostModel(graph, keeping=keeping).kept_bytes(0b11) for keeping in KEEPING}
+    # Of pairs half a second old, 0.975 have not ended (for A it takes 10 s, for B 30, and B's is the latest row of 1 in
+    # 4), of those two seconds old 0.9; a bucket has rows of several micro-batches, so all are merged once.
+    kept_s = 10 + 30 / 8 + 5
+    seconds = kept_s * 0.975 - (kept_s - 2) * (0.975 - 0.9)
     # 1 x 60 + 2 x 10 pairs a second, of which a half is equal; of 24 bytes, 8 and 8 were event times
-    assert found["engine"] == pytest.approx(40 * (10 + 30 / 8 + 5) * (24 - 16 + 16 + 8 + 2) * 1.05)
+    assert found["engine"] == pytest.approx(40 * seconds * (24 - 16 + 16 + 8 + 2))
     assert found["paper"] == pytest.approx(10 * 60 * 0.5 * 24)
 
 
@@ -99,7 +103,33 @@ def test_results_keep_what_is_read_above_them():
     model = CostModel(graph)
     assert model.kept_bytes(0b001) == pytest.approx(1 * (8 + 1) * (32 + 8))
     # two numbers, the interval, the value of y, and two groups; x and what the predicate read are gone
-    assert model.kept_bytes(0b011) == pytest.approx(2 * 8 * (8 + 1) * (2 * 8 + 16 + 8 + 2 * 2) * 1.05)
+    seconds = 9 * (1 - 0.5 / 8) - 7 * (2 - 0.5) / 8
+    assert model.kept_bytes(0b011) == pytest.approx(2 * 8 * seconds * (2 * 8 + 16 + 8 + 2 * 2))
+
+
+def test_a_time_bucket_is_as_wide_as_the_windows_of_its_stage_ask_for():
+    streams = tuple(StreamFigures(name, 1, window, 8) for name, window in zip("ABC", (8, 8, 32), strict=True))
+    model = CostModel(JoinGraph(streams, (Predicate(0b011, 1.0), Predicate(0b110, 1.0))))
+    row_bytes = 8 + 8
+    assert model.kept_bytes(0b001, 0b011) == pytest.approx((8 + 8 / 8 + 1) * row_bytes)
+    assert model.kept_bytes(0b001, 0b111) == model.kept_bytes(0b001) == pytest.approx((8 + 32 / 8 + 1) * row_bytes)
+    binary = model.plan(states_of(tree("((A B) C)")))
+    stores = [(0b001, 0b011), (0b010, 0b011), (0b011, 0b111), (0b100, 0b111)]
+    assert binary.memory_bytes == pytest.approx(sum(model.kept_bytes(*each) for each in stores))
+    mixed = model.plan(frozenset())
+    indexes = [(0b001, 0b011), (0b010, 0b011), (0b010, 0b110), (0b100, 0b110)]  # B is indexed under both keys
+    assert mixed.memory_bytes == pytest.approx(sum(model.kept_bytes(*each) for each in indexes))
+
+
+def test_results_that_have_ended_are_let_go_when_their_bucket_is_merged():
+    """With one micro-batch for many windows, nothing is merged before it expires; with many, nearly all is."""
+    streams = tuple(StreamFigures(name, 1, 8, 8) for name in "ABC")
+    graph = JoinGraph(streams, (Predicate(0b011, 1.0), Predicate(0b110, 1.0)))
+    rare, frequent = CostModel(graph, batches_per_s=1 / 100), CostModel(graph, batches_per_s=2)
+    row_bytes = 16 + 8 + 2
+    assert rare.kept_bytes(0b011) == pytest.approx(16 * (8 + 1 + 100) * row_bytes)
+    kept_s = 8 + 1 + 0.5
+    assert frequent.kept_bytes(0b011) == pytest.approx(16 * (kept_s - (kept_s - 1) * 0.4 * 0.5 / 8) * row_bytes)
 
 
 ONE_KEY = JoinGraph(tuple(StreamFigures(n, 10, 10) for n in "ABCD"), (Predicate(0b1111, 0.01),))

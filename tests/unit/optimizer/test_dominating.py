@@ -59,3 +59,12 @@ def test_no_budget_is_never_missed_and_a_budget_of_nothing_always():
     assert Budget().admits(plan(1e300, 1e300))
     assert Budget().excess(plan(1e300, 1e300)) == 0
     assert Budget(0.0).excess(plan(1, 1)) == float("inf")
+
+
+def test_a_margin_is_asked_of_memory_and_not_of_cpu():
+    budget = Budget(10, 100, memory_margin=0.25)
+    assert budget.admits(plan(10, 80))
+    assert not budget.admits(plan(10, 81))
+    assert budget.excess(plan(1, 96)) == pytest.approx(1.2)
+    (miss,) = misses(plan(1, 96), budget)
+    assert (miss.resource, miss.needed, miss.factor) == ("memory", 120, pytest.approx(1.2))

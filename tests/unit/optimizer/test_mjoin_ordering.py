@@ -116,7 +116,7 @@ def test_figure_5_2():
     names = "ABCDEF"
     order = by_rank(FIGURE_5_1, inputs_of(FIGURE_5_1))[0]
     assert "".join(names[j] for j in order) == "CDBFE"
-    greedy = Meetings(input_graph(FIGURE_5_1, inputs_of(FIGURE_5_1))).greedy_orders(cartesian=False)[0]
+    greedy = Meetings(FIGURE_5_1, inputs_of(FIGURE_5_1)).greedy_orders(cartesian=False)[0]
     assert "".join(names[j] for j in greedy) == "BCDFE"
 
 

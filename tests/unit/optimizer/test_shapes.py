@@ -2,7 +2,7 @@
 
 import pytest
 
-from watersmeet.optimizer.shapes import inputs_of, nodes_in, parent_of, states_of, tree_of
+from watersmeet.optimizer.shapes import nodes_in, parent_of, states_of, tree_of
 from watersmeet.plan.tree import parse_tree, tree_text
 
 NAMES = "ABCDE"
@@ -23,7 +23,7 @@ def test_a_tree_is_its_states(text, states):
 
 def test_inputs_and_parents():
     states = frozenset({0b11, 0b111, 0b11000})
-    assert inputs_of(states, 0b11111) == (0b111, 0b11000)
-    assert inputs_of(states, 0b111) == (0b11, 0b100)
+    assert nodes_in(states, 0b11111)[0b11111] == (0b111, 0b11000)
+    assert nodes_in(states, 0b11111)[0b111] == (0b11, 0b100)
     assert parent_of(nodes_in(states, 0b11111), 0b11) == 0b111
     assert parent_of(nodes_in(states, 0b11111), 0b11000) == 0b11111

@@ -25,6 +25,8 @@ from watersmeet.optimizer.assumptions import Assumptions, graph_of
 from watersmeet.optimizer.cost import DEFAULT_PRICES, CostModel
 from watersmeet.optimizer.dominating import Budget
 from watersmeet.optimizer.hints import completed
+from watersmeet.optimizer.measured_prices import calibrated
+from watersmeet.optimizer.shapes import states_of
 from watersmeet.optimizer.strategies import AUTO, STRATEGIES, Choice, optimise
 from watersmeet.plan.aggregate import OutputMode
 from watersmeet.plan.default_tree import default_tree
@@ -35,9 +37,10 @@ from watersmeet.plan.tree import Join, mjoin, parse_tree
 from watersmeet.query.logical import JoinQuery
 from watersmeet.runtime.spark.learning import learn
 
-SPARK_PRICES = replace(DEFAULT_PRICES, exchange_s=1e-6, stage_s=0.1)
-"""Those of the engine in process, but for what Spark does: a shuffle, with the way into Python and back, and a tenth of
-a second for every stage of a micro-batch. Orders of magnitude."""
+SPARK_PRICES = replace(DEFAULT_PRICES, exchange_s=2.9e-6, stage_s=0.145)
+"""Those of the engine in process, and what Spark adds: a shuffle, with the way into Python and back, for every row that
+is sent on, and for every stage of a micro-batch its tasks. CPU seconds of a slot, fitted on a busy machine by
+`python -m benchmarks.spark_prices`."""
 NOTHING_SEEN = Assumptions({})
 EXPLAIN_MODES = ("simple", "extended", "cost")
 ROWS_MIN = 1000
@@ -113,8 +116,11 @@ class Planner:
 
     def choice(self, known: Assumptions) -> Choice:
         """The plan to run by what is known, among what, and why; rates must be known."""
+        return self._choice(self._model(known))
+
+    def _choice(self, model: CostModel) -> Choice:
         strategy = self.asked if self.is_choice else AUTO
-        return optimise(self._model(known), self.budget, strategy, exploration_seconds=self.exploration_s)
+        return optimise(model, self.budget, strategy, exploration_seconds=self.exploration_s)
 
     def costs_text(
         self, seen: Assumptions = NOTHING_SEEN, *, running: Join | None = None, say: Saying | None = IN_CODE
@@ -124,8 +130,14 @@ class Planner:
         known = completed(self.known, seen)
         if missing := [stream.name for stream in self.query.streams if stream.name not in known.rates]:
             return "\n".join(["== Costs per slot ==", rates_wanted(missing, say or IN_CODE)])
-        model, choice = self._model(known), self.choice(known)
-        return costs_text(self.query, known, model, self.budget, choice, running=running, say=say)
+        model = self._model(known)
+        calibration = calibrated(model, states_of(running), known.costs) if running is not None else None
+        if calibration is not None:
+            model = replace(model, prices=calibration.prices)
+        choice = self._choice(model)
+        return costs_text(
+            self.query, known, model, self.budget, choice, running=running, calibration=calibration, say=say
+        )
 
     def _model(self, known: Assumptions) -> CostModel:
         return CostModel(

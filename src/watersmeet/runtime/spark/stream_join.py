@@ -18,7 +18,7 @@ from pyspark.sql.types import DataType, StringType
 
 from watersmeet.errors import OptionError, QueryError, unknown_name
 from watersmeet.observe.explain import explain_text
-from watersmeet.optimizer.dominating import Budget
+from watersmeet.optimizer.dominating import MEMORY_MARGIN, Budget
 from watersmeet.optimizer.hints import hinted
 from watersmeet.plan.aggregate import OutputMode
 from watersmeet.plan.stages import JoinPlan
@@ -252,7 +252,7 @@ class StreamJoin:
             hinted(query, self._rates_in(query), self._selectivities),
             options.slots,
             options.partitions,
-            Budget(options.cpu_budget, options.memory_budget_bytes or math.inf),
+            Budget(options.cpu_budget, options.memory_budget_bytes or math.inf, MEMORY_MARGIN),
             options.exploration_s,
             mode,
         )
