@@ -5,9 +5,9 @@ until one is left. The trees are linear or bushy as it comes. For a star the res
 trees, if all streams have the same window and rows of the same size: every join is with the centre, so the order by
 bytes is the best one. For other graphs it is a good guess.
 
-Cartesian edges (6.1.1) let it join what nothing links. The paper has them always. They make trees smaller (147 of 200
-random stars with selectivities even in (0, 1)) or larger (32 of 200 chains), and do not find the smallest of all trees
-(missed in 114 of those stars; `benchmarks/optimizer_quality.py`). So the caller can have both, and take the smaller.
+Cartesian edges (6.1.1) let it join what nothing links. The paper has them always. They make trees smaller (157 of 200
+random stars with selectivities even in (0, 1)) or larger (37 of 200 chains), and do not find the smallest of all trees
+(missed in 127 of those stars; `benchmarks/optimizer_quality.py`). So the caller can have both, and take the smaller.
 
 Deviation: the paper weighs an edge by rate_X rate_Y s_XY. Here it is the bytes that the state would take, which order
 edges the same way if windows and tuples are alike.
