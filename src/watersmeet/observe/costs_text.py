@@ -57,7 +57,8 @@ def costs_text(
         lines.append(f"{row.mark} {text:<{width}} {figures}  {', '.join(row.remarks)}".rstrip())
     lines.append(f"  {'budget':<{width}} {_cpu(budget.cpu_s):>9} {_bytes(budget.memory_bytes):>10}")
     lines.append(f"chosen: {tree_text(choice.winner.tree, names)}: {choice.reason}")
-    lines.append(f"looked at {choice.plans_seen} plans ({choice.strategy})")
+    plans = "1 plan" if choice.plans_seen == 1 else f"{choice.plans_seen:,} plans"
+    lines.append(f"the search ({choice.strategy}) came down to {plans}")
     lines.append(f"prices: {_prices(calibration)}")
     return "\n".join([*lines, *(f"known: {line}" for line in (assumed(query, known, say) if say else ()))])
 
