@@ -11,7 +11,7 @@ from tests.spark.helpers import READINGS, random_batches, read_stream, run, writ
 from tests.spark.processes import children
 from watersmeet import StreamJoin
 from watersmeet.errors import OptionError, QueryError, SinkError, WatersmeetError
-from watersmeet.runtime.spark.job import in_parts
+from watersmeet.runtime.spark.slot_work import in_parts
 from watersmeet.state.checkpoint import Checkpoint
 
 BATCHES = random_batches(5, "ab", batches=4, rows=60, keys=8)

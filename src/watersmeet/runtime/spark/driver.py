@@ -38,9 +38,10 @@ from watersmeet.plan.probe_orders import orders_as_texts
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.query.logical import JoinQuery
 from watersmeet.runtime.epoch import Intake, commit, commit_cleaning, commit_closing, counts_of, must_close, resumed
-from watersmeet.runtime.spark.job import Duties, EpochJob, Folders
+from watersmeet.runtime.spark.job import Duties, EpochJob
 from watersmeet.runtime.spark.part_files import PartFolder
 from watersmeet.runtime.spark.sinks import FileSink, Sink
+from watersmeet.runtime.spark.slot_work import Folders
 from watersmeet.state.checkpoint import Checkpoint
 from watersmeet.state.manifest import Manifest, Order, before_first_epoch
 

@@ -18,7 +18,7 @@ from watersmeet.errors import OptionError, QueryError, SinkError
 from watersmeet.plan.aggregate import OutputMode
 from watersmeet.plan.fingerprint import fingerprint
 from watersmeet.runtime.spark.driver import EpochDriver
-from watersmeet.runtime.spark.job import Folders, result_schema
+from watersmeet.runtime.spark.job import result_schema
 from watersmeet.runtime.spark.log_files import start_with_quick_log_files
 from watersmeet.runtime.spark.memory import budget_within, claim, run_folder
 from watersmeet.runtime.spark.options import KNOWN, JoinOptions
@@ -34,6 +34,7 @@ from watersmeet.runtime.spark.sinks import (
     absolute,
     file_options,
 )
+from watersmeet.runtime.spark.slot_work import Folders
 from watersmeet.runtime.spark.source import unite
 from watersmeet.state.checkpoint import Checkpoint
 from watersmeet.state.storage import local_path
