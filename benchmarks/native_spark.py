@@ -166,10 +166,9 @@ def main() -> None:
         measured: dict[str, Any] = {}
         spark = session("hdfs", args.cores)
         spark.sparkContext.setLogLevel("ERROR")
-        sides = {"watersmeet": run_ours, **{f"spark ({store})": run_native for store in args.stores}}
-        for side, run in sides.items():
-            for store in (store for store in STORES if store in side):
-                spark.conf.set("spark.sql.streaming.stateStore.providerClass", STORES[store])
+        sides = [("watersmeet", run_ours, "hdfs"), *((f"spark ({s})", run_native, s) for s in args.stores)]
+        for side, run, store in sides:
+            spark.conf.set("spark.sql.streaming.stateStore.providerClass", STORES[store])
             if not args.cold:
                 measure(spark, "warm-up", run, folder / "warm", folder)
             measured[side] = measure(spark, side, run, folder / "data", folder)

@@ -18,6 +18,18 @@ Figure = Callable[[Trace], float]
 Traces = s5.Traces
 
 
+def judged(workload: str, text: str, ratios: Sequence[float], least: float, *, is_strict: bool) -> dict[str, Any]:
+    """A claim that a ratio is at least, or more than, `least`; confirmed if it is for every seed."""
+    holds = [ratio > least if is_strict else ratio >= least for ratio in ratios]
+    return {
+        "claim": text,
+        "workload": workload,
+        "ratio_mean": round(fmean(ratios), 3),
+        "ratio_by_seed": [round(ratio, 3) for ratio in ratios],
+        "confirmed": all(holds),
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """Of two settings on one workload: a figure of the first is at least `least` times that of the second."""
@@ -33,14 +45,7 @@ class Claim:
     def judged(self, traces: Traces) -> dict[str, Any]:
         pairs = zip(traces[self.workload, self.first], traces[self.workload, self.second], strict=True)
         ratios = [self.figure(one) / max(1e-9, self.figure(other)) for one, other in pairs]
-        holds = [ratio > self.least if self.is_strict else ratio >= self.least for ratio in ratios]
-        return {
-            "claim": self.text,
-            "workload": self.workload,
-            "ratio_mean": round(fmean(ratios), 3),
-            "ratio_by_seed": [round(ratio, 3) for ratio in ratios],
-            "confirmed": all(holds),
-        }
+        return judged(self.workload, self.text, ratios, self.least, is_strict=self.is_strict)
 
 
 def results(trace: Trace) -> float:

@@ -37,7 +37,7 @@ from statistics import fmean
 from typing import Any
 
 from benchmarks.figures.chain_streams import Chain
-from benchmarks.figures.claims import print_claims
+from benchmarks.figures.claims import judged, print_claims
 from benchmarks.figures.plan_runs import FULL, Timeline, Trace, run_plans, timeline
 from benchmarks.figures.plotting import PLAN_COLOURS, Line, draw
 from benchmarks.machine import save
@@ -114,14 +114,7 @@ class Claim:
 
     def judged(self, runs: Runs) -> dict[str, Any]:
         ratios = [self.ratio(plans) for plans in runs[self.number]]
-        holds = [ratio > self.least if self.is_strict else ratio >= self.least for ratio in ratios]
-        return {
-            "workload": f"set {self.number}",
-            "claim": self.text,
-            "ratio_mean": round(fmean(ratios), 3),
-            "ratio_by_seed": [round(ratio, 3) for ratio in ratios],
-            "confirmed": all(holds),
-        }
+        return judged(f"set {self.number}", self.text, ratios, self.least, is_strict=self.is_strict)
 
 
 def claims() -> list[Claim]:

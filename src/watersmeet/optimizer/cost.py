@@ -42,7 +42,7 @@ A node without a key runs on one slot; all other work is spread over the slots, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -228,8 +228,10 @@ def _added_up(model: CostModel, nodes: Mapping[Streams, NodeCost], parents: Mapp
 def _node_cost(model: CostModel, inputs: Inputs, probes: Probing, key: NodeKey) -> NodeCost:
     graph, prices, everything = model.graph, model.prices, _together(inputs)
     cpu_s = memory = 0.0
-    for i, (each, met) in enumerate(zip(inputs, probes.met, strict=True)):
-        pairs = _pairs(graph, inputs, i, probes.orders[i]) if graph.others and model.keeping == "engine" else met
+    joined: Sequence[float] = probes.met
+    if graph.others and model.keeping == "engine":
+        joined = Meetings(graph, inputs).along(probes.orders)[1].sum(axis=1).tolist()
+    for each, met, pairs in zip(inputs, probes.met, joined, strict=True):
         cpu_s += graph.found(each) * (prices.insert_s + prices.delete_s + (len(inputs) - 1) * prices.lookup_s)
         probing_rows = met - graph.live(everything) + graph.live(each)
         cpu_s += graph.arrivals(each) * (pairs * prices.join_s + probing_rows * prices.probe_s)
@@ -239,24 +241,6 @@ def _node_cost(model: CostModel, inputs: Inputs, probes: Probing, key: NodeKey) 
     share = model.share(key.key) if model.is_distributed else 1.0
     cpu_s = cpu_s * share + len(inputs) * prices.store_s * model.batches_per_s
     return NodeCost(everything, probes.orders, cpu_s, memory * share, key)
-
-
-def _pairs(graph: JoinGraph, inputs: Inputs, origin: int, order: ProbeOrder) -> float:
-    """Combinations that the rows of an input are joined to along an order, for every second's worth of them."""
-    bound, total = inputs[origin], 0.0
-    for j in order:
-        total += _tested(graph, bound, inputs[j])
-        bound |= inputs[j]
-    return total
-
-
-def _tested(graph: JoinGraph, one: Streams, other: Streams) -> float:
-    """Combinations of two sets, before the predicates beside the keys that their join is the first to bind."""
-    both, share = one | other, 1.0
-    for p in graph.others:
-        if p.streams & both == p.streams and p.streams & one and p.streams & other:
-            share *= p.selectivity
-    return graph.live(both) / share if share else 0.0
 
 
 def _mixed_cost(model: CostModel, inputs: Inputs, walks: Walks, key: NodeKey) -> NodeCost:
