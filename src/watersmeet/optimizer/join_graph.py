@@ -101,7 +101,7 @@ class JoinGraph:
     wide_others: tuple[Predicate, ...] = field(init=False, repr=False, compare=False)
     """Those over more streams, or over one."""
     stream_classes: tuple[int, ...] = field(init=False, repr=False, compare=False)
-    """By stream: the key classes that it has a column of, as bits."""
+    """By stream: the key classes that it has a column of, as bits; the first class is the highest."""
     window_s_max: float = field(init=False, repr=False, compare=False)
     has_common_class: bool = field(init=False, repr=False, compare=False)
     """Whether one key class is over all streams."""
@@ -134,7 +134,7 @@ class JoinGraph:
         for name, given in (("wide_classes", self.classes), ("wide_others", self.others)):
             object.__setattr__(self, name, tuple(each for each in given if each.streams.bit_count() != 2))
         own, near = [0] * len(self.streams), [0] * len(self.streams)
-        for number, each in enumerate(self.classes):
+        for number, each in enumerate(reversed(self.classes)):
             for i in bits(each.streams):
                 own[i] |= 1 << number
                 near[i] |= each.streams

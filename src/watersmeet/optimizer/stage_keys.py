@@ -49,10 +49,16 @@ class Walk:
 
     def add(self, key: Key, targets: Sequence[int]) -> None:
         """Probes under one key, one exchange before them."""
-        for place, target in enumerate(targets):
-            self.targets.append(target)
-            self.keys.append(key)
-            self.is_sent.append(place == 0)
+        self.targets.extend(targets)
+        self.keys.extend([key] * len(targets))
+        self.is_sent.append(True)
+        self.is_sent.extend([False] * (len(targets) - 1))
+
+    def followed_by(self, other: Walk, start: int) -> Walk:
+        """This way, and another one from some probe on."""
+        return Walk(
+            self.targets + other.targets[start:], self.keys + other.keys[start:], self.is_sent + other.is_sent[start:]
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,15 @@ own, a step being the probes that need no exchange between them:
     b:  x: a   then  y: c
     c:  y: b   then  x: a
 
-Between two steps rows are exchanged. Steps of different inputs under one key share a stage: the next stage always has
-the key under which most inputs can take a step (here x, y, x), so three stages serve all paths.
+Between two steps rows are exchanged. Steps of different inputs under one key share a stage. The next stage is for the
+input that has come least far, of several for the one with fewest keys to go on under; and of these keys it has the one
+under which most inputs can take a step (here x, y, x: three stages serve all paths). So inputs at the edge of the join
+graph go first, come to hold the same as others, and go on together with them.
+
+With n inputs linked as a tree, each pair by a key of its own, no rule needs fewer than 2n - 3 stages: of two keys, rows
+from one end of the tree meet the one first, and rows from the other end the other, so only one key can do with a single
+stage. Chains and stars take as many, other trees a few more (`benchmarks/hop_stages.py`).
+
 A store is indexed under each key that it is probed by. An index is kept by the first stage that probes it, and the
 later stages with that key read it. A step with the empty key joins what no key covers: one slot, every pair compared.
 """
@@ -56,14 +63,13 @@ def is_mixed(query: JoinQuery, node: Join) -> bool:
 
 
 def hop_stages(query: JoinQuery, node: Join) -> list[HopStage]:
-    """The stages of a mixed node, in the order they run: each with the key under which most inputs can go on."""
+    """The stages of a mixed node, in the order they run."""
     rows: list[Tree] = list(node.inputs)
     left = [[j for j in range(len(rows)) if j != i] for i in range(len(rows))]
     stages: list[HopStage] = []
     while any(left):
         keys = [{j: node_key(query, Join((rows[i], node.inputs[j]))) for j in left[i]} for i in range(len(rows))]
-        possible = Counter(key for mine in keys for key in set(mine.values()) if key)
-        key = max(sorted(possible), key=lambda k: possible[k]) if possible else ()
+        key = _next_key([set(mine.values()) - {()} for mine in keys], left)
         steps = []
         for origin, mine in enumerate(keys):
             if key in mine.values():
@@ -76,6 +82,16 @@ def hop_stages(query: JoinQuery, node: Join) -> list[HopStage]:
                 steps.append(step)
         stages.append(HopStage(key, tuple(steps)))
     return stages
+
+
+def _next_key(possible: Sequence[set[Key]], left: Sequence[Sequence[int]]) -> Key:
+    """The key of the next stage, by the keys under which each input can go on, and the inputs that it has to probe."""
+    able = [i for i, keys in enumerate(possible) if keys]
+    if not able:
+        return ()
+    first = min(able, key=lambda i: (-len(left[i]), len(possible[i]), i))
+    served = Counter(key for keys in possible for key in keys)
+    return max(sorted(possible[first]), key=lambda key: served[key])
 
 
 def first_user(stages: Sequence[HopStage], key: Key, target: int) -> int:

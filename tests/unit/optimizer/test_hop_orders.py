@@ -1,54 +1,44 @@
-"""The hops of mixed nodes, against the engine's rule written down plainly."""
+"""The hops of mixed nodes, as the optimiser counts them, against those that the engine plans."""
 
 import random
-from collections import Counter
 
 import pytest
 
-from benchmarks.random_graphs import SHAPES, random_graph
+from benchmarks.random_graphs import SHAPES
+from tests.unit.plan.linked import linked_query
+from watersmeet.optimizer.assumptions import Assumptions, graph_of
 from watersmeet.optimizer.hop_orders import hop_walks
-from watersmeet.optimizer.join_graph import JoinGraph, Predicate, StreamFigures, bits
-from watersmeet.optimizer.shapes import Inputs
+from watersmeet.optimizer.join_graph import JoinGraph, Predicate, StreamFigures, as_streams, bits
+from watersmeet.plan.hops import hop_stages
+from watersmeet.plan.tree import Join, Leaf, Tree, streams_of
 
 
-def stages_one_by_one(graph: JoinGraph, inputs: Inputs) -> tuple[list[list[tuple[int, int]]], int]:
-    """By input: whom it probes under which key; and in how many stages."""
-    everyone = range(len(inputs))
-    bound = list(inputs)
-    left = [[j for j in everyone if j != i] for i in everyone]
-    walks: list[list[tuple[int, int]]] = [[] for _ in everyone]
-    stages = 0
-    while any(left):
-        keys = [{j: graph.shared_classes(bound[i], inputs[j]) for j in left[i]} for i in everyone]
-        possible = Counter(key for mine in keys for key in set(mine.values()) if key)
-        in_order = sorted(possible, key=lambda key: tuple(bits(key)))
-        key = max(in_order, key=lambda each: possible[each]) if possible else 0
-        for i, mine in enumerate(keys):
-            for j in [j for j in mine if mine[j] == key][: None if key else 1]:
-                left[i].remove(j)
-                walks[i].append((j, key))
-                bound[i] |= inputs[j]
-        stages += 1
-    return walks, stages
-
-
-def drawn_inputs(streams: int, rng: random.Random) -> Inputs:
-    parts = [0] * rng.randint(2, streams)
+def drawn_inputs(streams: int, rng: random.Random) -> tuple[Tree, ...]:
+    """Some streams, and results of others, by their least streams."""
+    parts: list[list[int]] = [[] for _ in range(rng.randint(2, streams))]
     for i in range(streams):
-        parts[rng.randrange(len(parts))] |= 1 << i
-    return tuple(sorted(filter(None, parts), key=lambda part: part & -part))
+        rng.choice(parts).append(i)
+    return tuple(Join(tuple(map(Leaf, part))) if part[1:] else Leaf(part[0]) for part in sorted(filter(None, parts)))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_inputs_hop_as_in_the_engine(shape):
     rng = random.Random(shape)
     for _ in range(25):
-        graph = random_graph(rng.randint(3, 10), shape, rng)
-        inputs = drawn_inputs(len(graph.streams), rng)
-        if len(inputs) > 1:
-            found = hop_walks(graph, inputs)
-            walks = [list(zip(each.targets, each.keys, strict=True)) for each in found.of_input]
-            assert (walks, found.stages) == stages_one_by_one(graph, inputs)
+        count = rng.randint(3, 8)
+        query = linked_query(count, [list(bits(link)) for link in SHAPES[shape](count, rng)])
+        node = Join(drawn_inputs(count, rng))
+        if len(node.inputs) > 1:
+            graph = graph_of(query, Assumptions({stream.name: 1.0 for stream in query.streams}))
+            found = hop_walks(graph, tuple(as_streams(streams_of(each)) for each in node.inputs))
+            stages = hop_stages(query, node)
+            highest = len(query.classes) - 1
+            for i, walk in enumerate(found.of_input):
+                steps = [step for stage in stages for step in stage.steps if step.origin == i]
+                keys = [as_streams(highest - each for each in step.key) for step in steps for _ in step.targets]
+                assert (walk.targets, walk.keys) == ([j for step in steps for j in step.targets], keys)
+                assert walk.is_sent == [place == 0 for step in steps for place in range(len(step.targets))]
+            assert found.stages == len(stages)
 
 
 def test_what_is_sent_together_is_sent_once():
