@@ -151,9 +151,20 @@ class CostModel:
 
     def plan_of(self, nodes: Nodes) -> Plan:
         """The cost of a tree, by its nodes."""
-        costs = {streams: self.node(inputs) for streams, inputs in nodes.items()}
-        parents = {each: costs[streams] for streams, inputs in nodes.items() for each in inputs}
-        return _added_up(self, costs, parents)
+        return self._plan_with({streams: self.node(inputs) for streams, inputs in nodes.items()}, nodes)
+
+    def _plan_with(self, costs: Mapping[Streams, NodeCost], nodes: Nodes) -> Plan:
+        """The cost of a tree, by that of its nodes."""
+        everyone = self.graph.everyone
+        cpu_s, memory = self.joint_cpu_s(costs[everyone], None) if self.is_distributed else 0.0, 0.0
+        for streams, node in costs.items():
+            cpu_s += node.cpu_s
+            memory += node.memory_bytes
+            if self.is_distributed:
+                for each in nodes[streams]:
+                    if each in costs:
+                        cpu_s += self.joint_cpu_s(costs[each], node)
+        return Plan(frozenset(costs) - {everyone}, cpu_s, memory)
 
     def allows(self, streams: Streams) -> bool:
         """Whether a node may join these streams: any, or those that predicates connect."""
@@ -162,7 +173,8 @@ class CostModel:
 
     def plan_with_orders(self, tree: Join, orders: Mapping[Join, tuple[ProbeOrder, ...]]) -> Plan:
         """The cost of a tree whose nodes have these probe orders, by number of input."""
-        nodes, parents = {}, {}
+        costs: dict[Streams, NodeCost] = {}
+        nodes: dict[Streams, Inputs] = {}
         for node in nodes_of(tree):
             inputs = tuple(as_streams(streams_of(child)) for child in node.inputs)
             key = self.key_of(inputs)
@@ -170,10 +182,8 @@ class CostModel:
                 cost = _mixed_cost(self, inputs, self._walks(inputs, orders[node]), key)
             else:
                 cost = _node_cost(self, inputs, probing(self.graph, inputs, orders[node]), key)
-            nodes[cost.streams] = cost
-            for each in inputs:
-                parents[each] = cost
-        return _added_up(self, nodes, parents)
+            costs[cost.streams], nodes[cost.streams] = cost, inputs
+        return self._plan_with(costs, nodes)
 
     def _walks(self, inputs: Inputs, orders: tuple[ProbeOrder, ...]) -> Walks:
         """By orders that were given: in the engine's own stages, if they are its own."""
@@ -215,16 +225,6 @@ class CostModel:
         return 1 / self.slots if key else 1.0
 
 
-def _added_up(model: CostModel, nodes: Mapping[Streams, NodeCost], parents: Mapping[Streams, NodeCost]) -> Plan:
-    cpu_s = memory = 0.0
-    for node in nodes.values():
-        cpu_s += node.cpu_s
-        memory += node.memory_bytes
-        if model.is_distributed:
-            cpu_s += model.joint_cpu_s(node, parents.get(node.streams))
-    return Plan(frozenset(nodes) - {model.graph.everyone}, cpu_s, memory)
-
-
 def _node_cost(model: CostModel, inputs: Inputs, probes: Probing, key: NodeKey) -> NodeCost:
     graph, prices, everything = model.graph, model.prices, _together(inputs)
     cpu_s = memory = 0.0
@@ -248,24 +248,24 @@ def _mixed_cost(model: CostModel, inputs: Inputs, walks: Walks, key: NodeKey) ->
     graph, prices = model.graph, model.prices
     orders = walks.orders
     cpu_s = prices.stage_s * walks.stages * model.batches_per_s + _hops_cpu_s(model, inputs, walks, orders)
-    probed: list[set[Key]] = [set() for _ in inputs]
+    probes = set().union(*[zip(each.targets, each.keys, strict=True) for each in walks.of_input])
+    probed: list[list[Key]] = [[] for _ in inputs]
     indexed: dict[Key, Streams] = {}
     """By key: the streams of all inputs that are probed under it, whose indexes are in one stage."""
-    for each in walks.of_input:
-        for target, by in zip(each.targets, each.keys, strict=True):
-            probed[target].add(by)
-            indexed[by] = indexed.get(by, 0) | inputs[target]
+    for target, by in sorted(probes):
+        probed[target].append(by)
+        indexed[by] = indexed.get(by, 0) | inputs[target]
     memory = 0.0
-    for i, each in enumerate(walks.of_input):
-        stored = graph.found(inputs[i]) * (prices.insert_s + prices.delete_s)
-        sent = graph.found(inputs[i]) * prices.exchange_s
-        cpu_s += sent * sum(map(model.share, probed[i] | {each.keys[0]}))
-        kept = sum(map(model.share, probed[i])) if model.keeping == "engine" else 1 / model.slots
-        cpu_s += stored * kept + len(probed[i]) * prices.store_s * model.batches_per_s
+    for streams, keys, walk in zip(inputs, probed, walks.of_input, strict=True):
+        found, kept = graph.found(streams), sum(map(model.share, keys))
+        begun = 0.0 if walk.keys[0] in keys else model.share(walk.keys[0])
+        cpu_s += found * prices.exchange_s * (kept + begun) + len(keys) * prices.store_s * model.batches_per_s
         if model.keeping == "engine":
-            memory += sum(model.share(by) * model.kept_bytes(inputs[i], indexed[by]) for by in probed[i])
+            memory += sum([model.share(by) * model.kept_bytes(streams, indexed[by]) for by in keys])
         else:
-            memory += model.kept_bytes(inputs[i]) * kept
+            kept = 1 / model.slots
+            memory += model.kept_bytes(streams) * kept
+        cpu_s += found * (prices.insert_s + prices.delete_s) * kept
     return NodeCost(_together(inputs), orders, cpu_s, memory, key)
 
 
@@ -280,6 +280,8 @@ def _hops_cpu_s(model: CostModel, inputs: Inputs, walks: Walks, orders: tuple[Pr
     looked_up = np.take_along_axis(before, last_sent, axis=1)
     work = before * prices.probe_s + rates * tested * prices.join_s + looked_up * prices.lookup_s
     work[:, 1:] += (before * is_sent)[:, 1:] * prices.exchange_s
+    if all(all(each.keys) for each in walks.of_input):
+        return float(work.sum()) * model.share(1)
     shares = np.where([[by > 0 for by in each.keys] for each in walks.of_input], model.share(1), model.share(0))
     return float((work * shares).sum())
 

@@ -40,9 +40,9 @@ class _Party:
     classes: int
     ahead: dict[int, Key]
     """Which inputs are still to be probed, and under which keys that could be done now."""
-    size: int = 1
-    keys: set[Key] = field(default_factory=set)
+    keys: set[Key]
     """These keys, each once."""
+    size: int = 1
     turn: tuple[int, int, int] = (0, 0, 0)
     """The least of all goes on first."""
     way: Walk = field(default_factory=lambda: Walk([], [], []))
@@ -71,22 +71,24 @@ class _Node:
         self.parties: dict[int, _Party] = {}
         """By what they hold, those that have not come to the end."""
         for i, mine in enumerate(own):
-            party = _Party(i, 1 << i, mine, {j: mine & other for j, other in enumerate(own) if j != i})
+            ahead = {j: mine & other for j, other in enumerate(own) if j != i}
+            party = _Party(i, 1 << i, mine, ahead, set(ahead.values()) - {0})
             self.starts.append(party)
             self.parties[party.held] = party
-            self._look_ahead(party)
+            self._take_turns(party)
 
     def next_key(self) -> Key:
         """Of those of the party whose turn it is, the one under which most inputs can go on, of several the first; 0 if
         no party has any."""
         party = min(self.parties.values(), key=_TURN)
-        if len(self.parties) == 1:
-            return _first(party.keys)
-        served = dict.fromkeys(party.keys, 0)
+        served: dict[Key, int] = {}
         for other in self.parties.values():
-            for key in party.keys & other.keys:
-                served[key] += other.size
-        most = max(served.values(), default=0)
+            if other is not party and not party.keys.isdisjoint(other.keys):
+                for key in party.keys & other.keys:
+                    served[key] = served.get(key, 0) + other.size
+        if not served:
+            return _first(party.keys)
+        most = max(served.values())
         return _first([key for key, count in served.items() if count == most])
 
     def take(self, key: Key) -> None:
@@ -109,15 +111,16 @@ class _Node:
                 self._merge(party, same)
             elif ahead:
                 parties[held] = party
-                if classes != party.classes:
+                if classes == party.classes:
+                    party.keys.discard(key)
+                else:
                     party.classes, party.ahead = classes, {j: classes & own[j] for j in ahead}
-                self._look_ahead(party)
+                    party.keys = set(party.ahead.values()) - {0}
+                self._take_turns(party)
 
-    def _look_ahead(self, party: _Party) -> None:
-        """Find the keys that a party can go on under. Whoever holds fewest goes first, of several who has fewest keys,
-        and last who has none."""
-        party.keys = keys = set(party.ahead.values())
-        keys.discard(0)
+    def _take_turns(self, party: _Party) -> None:
+        """Whoever holds fewest goes first, of several who has fewest keys, and last who has none."""
+        keys = party.keys
         party.turn = (party.held.bit_count() if keys else len(self._own), len(keys), party.least)
 
     def _merge(self, party: _Party, same: _Party) -> None:
@@ -125,7 +128,7 @@ class _Node:
         party.joined = same, len(same.way.targets)
         same.size += party.size
         same.least = min(same.least, party.least)
-        same.turn = (*same.turn[:2], same.least)
+        self._take_turns(same)
 
 
 def _first(keys: Sequence[Key] | set[Key]) -> Key:

@@ -21,8 +21,9 @@ classes of two streams only. A stream by itself is not filtered: what is over on
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TypeAlias
 
 import numpy as np
@@ -40,12 +41,10 @@ LEAST = 1e-300
 """Stands for a rate or selectivity of 0, which has no logarithm."""
 
 
-def bits(streams: Streams) -> Iterator[int]:
+@lru_cache(maxsize=8192)
+def bits(streams: Streams) -> tuple[int, ...]:
     """The ordinals in a set, ascending."""
-    while streams:
-        low = streams & -streams
-        yield low.bit_length() - 1
-        streams ^= low
+    return tuple([i for i in range(streams.bit_length()) if streams >> i & 1])
 
 
 def as_streams(ordinals: Iterable[int]) -> Streams:
@@ -100,6 +99,9 @@ class JoinGraph:
     wide_classes: tuple[Predicate, ...] = field(init=False, repr=False, compare=False)
     wide_others: tuple[Predicate, ...] = field(init=False, repr=False, compare=False)
     """Those over more streams, or over one."""
+    windows_s: tuple[float, ...] = field(init=False, repr=False, compare=False)
+    volumes: tuple[float, ...] = field(init=False, repr=False, compare=False)
+    """By stream: its window, and the rows within it."""
     stream_classes: tuple[int, ...] = field(init=False, repr=False, compare=False)
     """By stream: the key classes that it has a column of, as bits; the first class is the highest."""
     window_s_max: float = field(init=False, repr=False, compare=False)
@@ -138,6 +140,8 @@ class JoinGraph:
             for i in bits(each.streams):
                 own[i] |= 1 << number
                 near[i] |= each.streams
+        object.__setattr__(self, "windows_s", tuple(each.window_s for each in self.streams))
+        object.__setattr__(self, "volumes", tuple(each.rate * each.window_s for each in self.streams))
         object.__setattr__(self, "stream_classes", tuple(own))
         object.__setattr__(self, "_neighbours", tuple(near))
         object.__setattr__(self, "window_s_max", self.longest_s(self.everyone))
@@ -152,7 +156,7 @@ class JoinGraph:
         if streams.bit_count() < 2:
             return share
         if self.pairs:
-            members = list(bits(streams))
+            members = bits(streams)
             for place, i in enumerate(members):
                 of_pair = self.shares[i]
                 for j in members[:place]:
@@ -170,7 +174,7 @@ class JoinGraph:
         """Combinations of the streams that are within their windows at any moment."""
         known = self._live.get(streams)
         if known is None:
-            volume = math.prod(self.streams[i].rate * self.streams[i].window_s for i in bits(streams))
+            volume = math.prod([self.volumes[i] for i in bits(streams)])
             known = self._live[streams] = self.selectivity(streams) * volume
         return known
 
@@ -178,7 +182,7 @@ class JoinGraph:
         """The sum of 1 / W: for every live combination, so many a second are found whose latest row is of `origin`."""
         known = self._arrivals.get(origin)
         if known is None:
-            known = self._arrivals[origin] = sum(1 / self.streams[i].window_s for i in bits(origin))
+            known = self._arrivals[origin] = sum([1 / self.windows_s[i] for i in bits(origin)])
         return known
 
     def found(self, streams: Streams, origin: Streams | None = None) -> float:
@@ -191,16 +195,16 @@ class JoinGraph:
         """The longest of their windows."""
         known = self._longest.get(streams)
         if known is None:
-            known = self._longest[streams] = max(self.streams[i].window_s for i in bits(streams))
+            known = self._longest[streams] = max([self.windows_s[i] for i in bits(streams)])
         return known
 
     def kept_seconds(self, streams: Streams) -> float:
         """How long a row of a store counts: a result ends with the first of its parts."""
-        return min(min(self.streams[i].window_s for i in bits(streams)) + self.delay_s, self.running_s)
+        return min(min([self.windows_s[i] for i in bits(streams)]) + self.delay_s, self.running_s)
 
     def row_bytes(self, streams: Streams) -> float:
         """The width of a row: that of its parts together."""
-        return sum(self.streams[i].row_bytes for i in bits(streams))
+        return sum([self.streams[i].row_bytes for i in bits(streams)])
 
     def classes_of(self, streams: Streams) -> int:
         """The key classes that some of these streams have a column of, as bits."""

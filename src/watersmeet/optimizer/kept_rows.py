@@ -59,7 +59,7 @@ def _seconds_of_results(graph: JoinGraph, streams: Streams, kept_s: float, bucke
 def _not_ended(graph: JoinGraph, streams: Streams, age_s: float) -> float:
     """Which part of the results has not ended so long after the latest of its rows: each of the others may be as old as
     its window. A stream has the latest row as often as its window is short."""
-    windows = [graph.streams[i].window_s for i in bits(streams)]
+    windows = [graph.windows_s[i] for i in bits(streams)]
     share = latest = 0.0
     product = 1.0
     for window in windows:

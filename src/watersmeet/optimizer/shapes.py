@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeAlias
 
 from watersmeet.optimizer.join_graph import Streams, as_streams, bits
-from watersmeet.plan.tree import Join, Leaf, Tree, nodes_of, streams_of
+from watersmeet.plan.tree import Join, Leaf, nodes_of, streams_of
 
 States: TypeAlias = frozenset[Streams]
 Inputs: TypeAlias = tuple[Streams, ...]
@@ -63,12 +63,20 @@ def without_state(nodes: Nodes, state: Streams) -> Nodes:
 
 def tree_of(states: States, everyone: Streams) -> Join:
     """The tree that has these states; inputs are in the order of their least streams."""
-    built: dict[Streams, Tree] = {1 << i: Leaf(i) for i in bits(everyone)}
-    for node, inputs in nodes_in(states, everyone).items():
-        built[node] = Join(tuple(built[each] for each in inputs))
-    tree = built[everyone]
-    assert isinstance(tree, Join)
-    return tree
+    return tree_and_inputs(states, everyone)[0]
+
+
+def tree_and_inputs(states: States, everyone: Streams) -> tuple[Join, list[Inputs]]:
+    """The same, with the inputs of its nodes, children first, as `nodes_of` has them."""
+    nodes = nodes_in(states, everyone)
+    found: list[Inputs] = []
+
+    def built(node: Streams) -> Join:
+        below = [built(each) if each in nodes else Leaf(each.bit_length() - 1) for each in nodes[node]]
+        found.append(nodes[node])
+        return Join(tuple(below))
+
+    return built(everyone), found
 
 
 def partitions(streams: Streams) -> Iterator[Inputs]:

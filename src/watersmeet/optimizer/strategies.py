@@ -35,13 +35,12 @@ from watersmeet.optimizer.cost import CostModel, Plan
 from watersmeet.optimizer.dominating import Budget, Miss, Preference, dominating, misses, rating
 from watersmeet.optimizer.exhaustive import undominated_plans
 from watersmeet.optimizer.exploration import explore
-from watersmeet.optimizer.join_graph import as_streams
-from watersmeet.optimizer.shapes import tree_of
+from watersmeet.optimizer.shapes import tree_and_inputs
 from watersmeet.optimizer.state_removal import remove_states
 from watersmeet.optimizer.state_selection import select_states
 from watersmeet.optimizer.state_splitting import small_tree
 from watersmeet.plan.probe_orders import ProbeOrder
-from watersmeet.plan.tree import Join, nodes_of, streams_of
+from watersmeet.plan.tree import Join, nodes_of
 from watersmeet.units import format_bytes
 
 EXHAUSTIVE_STREAMS_MAX = 6
@@ -186,9 +185,8 @@ def _chosen(model: CostModel, plans: Sequence[Plan], budget: Budget, strategy: s
 
 
 def _candidate(model: CostModel, plan: Plan) -> Candidate:
-    tree = tree_of(plan.states, model.graph.everyone)
-    inputs = [tuple(as_streams(streams_of(child)) for child in node.inputs) for node in nodes_of(tree)]
-    return Candidate(tree, tuple(model.node(each).orders for each in inputs), plan.cpu_s, plan.memory_bytes)
+    tree, inputs = tree_and_inputs(plan.states, model.graph.everyone)
+    return Candidate(tree, tuple([model.node(each).orders for each in inputs]), plan.cpu_s, plan.memory_bytes)
 
 
 _PREFERRED = {"cpu": "least CPU", "memory": "least memory", "balanced": "most room in both budgets"}
