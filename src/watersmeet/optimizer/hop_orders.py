@@ -75,7 +75,7 @@ class _Node:
             party = _Party(i, 1 << i, mine, ahead, set(ahead.values()) - {0})
             self.starts.append(party)
             self.parties[party.held] = party
-            self._take_turns(party)
+            self._line_up(party)
 
     def next_key(self) -> Key:
         """Of those of the party whose turn it is, the one under which most inputs can go on, of several the first; 0 if
@@ -116,9 +116,9 @@ class _Node:
                 else:
                     party.classes, party.ahead = classes, {j: classes & own[j] for j in ahead}
                     party.keys = set(party.ahead.values()) - {0}
-                self._take_turns(party)
+                self._line_up(party)
 
-    def _take_turns(self, party: _Party) -> None:
+    def _line_up(self, party: _Party) -> None:
         """Whoever holds fewest goes first, of several who has fewest keys, and last who has none."""
         keys = party.keys
         party.turn = (party.held.bit_count() if keys else len(self._own), len(keys), party.least)
@@ -128,7 +128,7 @@ class _Node:
         party.joined = same, len(same.way.targets)
         same.size += party.size
         same.least = min(same.least, party.least)
-        self._take_turns(same)
+        self._line_up(same)
 
 
 def _first(keys: Sequence[Key] | set[Key]) -> Key:
