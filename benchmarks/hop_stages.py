@@ -1,4 +1,4 @@
-"""In how many stages a node over several keys is probed: the engine's rule beside the one before it.
+"""In how many stages a node over several keys is probed: the engine's rule beside the obvious one.
 
     python -m benchmarks.hop_stages
 

@@ -44,7 +44,7 @@ from benchmarks.random_graphs import tree
 from watersmeet.optimizer.cost import PAPER_PRICES, CostModel, Plan
 from watersmeet.optimizer.dominating import Budget
 from watersmeet.optimizer.exhaustive import undominated_plans
-from watersmeet.optimizer.join_graph import JoinGraph, Predicate, StreamFigures
+from watersmeet.optimizer.join_graph import JoinGraph, Predicate, StreamFigures, bits
 from watersmeet.optimizer.min_state import min_state
 from watersmeet.optimizer.state_removal import remove_states
 from watersmeet.optimizer.state_selection import select_states
@@ -87,6 +87,7 @@ def random_setting(n: int, rng: random.Random) -> tuple[JoinGraph, Budget]:
 
 def model_of(graph: JoinGraph) -> CostModel:
     """With nothing remembered of earlier runs."""
+    bits.cache_clear()
     return CostModel(JoinGraph(graph.streams, graph.classes), PAPER_PRICES, keeping="paper")
 
 

@@ -41,7 +41,7 @@ def test_polynomial_strategies_find_qualified_plans(keeping, graphs):
     for number in range(graphs):
         shape = list(SHAPES)[number % len(SHAPES)]
         graph = random_graph(rng.choice((4, 5, 5, 6)), shape, rng, wide=number % 2 == 0)
-        prices = {"prices": PAPER_PRICES} if keeping == "paper" else {"slots": 2}
+        prices = {"prices": PAPER_PRICES} if keeping == "paper" else {"slots": 2, "cartesian": False}
         model = CostModel(graph, keeping=keeping, **prices)
         best = undominated_plans(model)
         for _ in range(4 if spread(best) > SPREAD_MIN else 0):

@@ -82,7 +82,8 @@ PAPER_PRICES = Prices(1.0, 1.0, 1.0)
 DEFAULT_PRICES = Prices(
     insert_s=1.2e-7, delete_s=0.0, join_s=1.5e-7, exchange_s=3.4e-7, stage_s=3.1e-3, lookup_s=4.2e-7, store_s=9.8e-3
 )
-"""Of this engine, in process; fitted by `python -m benchmarks.cost_model`, which says how well."""
+"""Of this engine, in process, fitted by `python -m benchmarks.cost_model`. That fits them anew each time and says how
+well these here do; single prices differ by a factor of two or three between fits, and what plans cost hardly does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,35 +245,34 @@ def _node_cost(model: CostModel, inputs: Inputs, probes: Probing, key: NodeKey) 
 
 
 def _mixed_cost(model: CostModel, inputs: Inputs, walks: Walks, key: NodeKey) -> NodeCost:
-    """A node that is walked hop by hop: rows are sent from key to key, and stores are indexed under each."""
-    graph, prices = model.graph, model.prices
-    orders = walks.orders
-    cpu_s = prices.stage_s * walks.stages * model.batches_per_s + _hops_cpu_s(model, inputs, walks, orders)
-    probes = set().union(*[zip(each.targets, each.keys, strict=True) for each in walks.of_input])
+    """A node that is walked hop by hop: rows are sent from key to key, and stores are indexed under each. Indexes under
+    one key are in one stage, which is so if keys link all inputs."""
+    graph, prices, batches_per_s = model.graph, model.prices, model.batches_per_s
+    cpu_s = prices.stage_s * walks.stages * batches_per_s + _hops_cpu_s(model, inputs, walks)
     probed: list[list[Key]] = [[] for _ in inputs]
-    indexed: dict[Key, Streams] = {}
-    """By key: the streams of all inputs that are probed under it, whose indexes are in one stage."""
-    for target, by in sorted(probes):
+    together: dict[Key, Streams] = {}
+    for target, by in sorted(set().union(*[zip(each.targets, each.keys, strict=True) for each in walks.of_input])):
         probed[target].append(by)
-        indexed[by] = indexed.get(by, 0) | inputs[target]
+        together[by] = together.get(by, 0) | inputs[target]
     memory = 0.0
     for streams, keys, walk in zip(inputs, probed, walks.of_input, strict=True):
-        found, kept = graph.found(streams), sum(map(model.share, keys))
-        begun = 0.0 if walk.keys[0] in keys else model.share(walk.keys[0])
-        cpu_s += found * prices.exchange_s * (kept + begun) + len(keys) * prices.store_s * model.batches_per_s
+        indexed = sum(map(model.share, keys))
+        sent = indexed if walk.keys[0] in keys else indexed + model.share(walk.keys[0])
         if model.keeping == "engine":
-            memory += sum([model.share(by) * model.kept_bytes(streams, indexed[by]) for by in keys])
+            stored = indexed
+            memory += sum([model.share(by) * model.kept_bytes(streams, together[by]) for by in keys])
         else:
-            kept = 1 / model.slots
-            memory += model.kept_bytes(streams) * kept
-        cpu_s += found * (prices.insert_s + prices.delete_s) * kept
-    return NodeCost(_together(inputs), orders, cpu_s, memory, key)
+            stored = 1 / model.slots
+            memory += model.kept_bytes(streams) * stored
+        cpu_s += graph.found(streams) * (sent * prices.exchange_s + stored * (prices.insert_s + prices.delete_s))
+        cpu_s += len(keys) * prices.store_s * batches_per_s
+    return NodeCost(_together(inputs), walks.orders, cpu_s, memory, key)
 
 
-def _hops_cpu_s(model: CostModel, inputs: Inputs, walks: Walks, orders: tuple[ProbeOrder, ...]) -> float:
+def _hops_cpu_s(model: CostModel, inputs: Inputs, walks: Walks) -> float:
     """Rows that probe, are looked up, joined and sent on, over all hops of all inputs."""
     graph, prices = model.graph, model.prices
-    met, tested = Meetings(graph, inputs).along(orders)
+    met, tested = Meetings(graph, inputs).along(walks.orders)
     rates = np.array([[graph.arrivals(each)] for each in inputs])
     before = rates * np.column_stack([[graph.live(each) for each in inputs], met[:, :-1]])
     is_sent = np.array([each.is_sent for each in walks.of_input])
@@ -280,10 +280,8 @@ def _hops_cpu_s(model: CostModel, inputs: Inputs, walks: Walks, orders: tuple[Pr
     looked_up = np.take_along_axis(before, last_sent, axis=1)
     work = before * prices.probe_s + rates * tested * prices.join_s + looked_up * prices.lookup_s
     work[:, 1:] += (before * is_sent)[:, 1:] * prices.exchange_s
-    if all(all(each.keys) for each in walks.of_input):
-        return float(work.sum()) * model.share(1)
-    shares = np.where([[by > 0 for by in each.keys] for each in walks.of_input], model.share(1), model.share(0))
-    return float((work * shares).sum())
+    has_key = np.array([[by > 0 for by in each.keys] for each in walks.of_input])
+    return float((work * np.where(has_key, 1 / model.slots, 1.0)).sum())
 
 
 def _together(inputs: Inputs) -> Streams:

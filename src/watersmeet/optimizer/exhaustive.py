@@ -13,11 +13,8 @@ budgets. Here the table has, for every set S of streams, only the plans over S t
 Early filtering is stricter than the paper's for the same reason: no tree costs less than a part of it, so a part beyond
 *either* budget is of no use. But where nothing qualifies, the least bad plan is wanted, and so all plans.
 
-There are Bell(n + 1) - 1 nodes to look at for n streams: 876 for 6, 4,139 for 7, 21,146 for 8. Probe orders are the
-best of all (`exact_ordering.py`).
-
-Known limitation: these orders meet fewest combinations, and nothing else. In a mixed node another order might cross
-fewer exchanges or need fewer indexes, and is not looked for.
+There are Bell(n + 1) - 1 nodes to look at for n streams: 876 for 6, 4,139 for 7, 21,146 for 8. Probe orders are those
+that meet fewest combinations (`exact_ordering.py`), but in a mixed node the engine's own (`hop_orders.py`).
 """
 
 from __future__ import annotations

@@ -16,6 +16,9 @@ With n inputs linked as a tree, each pair by a key of its own, no rule needs few
 from one end of the tree meet the one first, and rows from the other end the other, so only one key can do with a single
 stage. Chains and stars take as many, other trees a few more (`benchmarks/hop_stages.py`).
 
+Known limitation. How many rows a key lets pass is not looked at: of two ends of a chain, the one that is written first
+begins.
+
 A store is indexed under each key that it is probed by. An index is kept by the first stage that probes it, and the
 later stages with that key read it. A step with the empty key joins what no key covers: one slot, every pair compared.
 """
