@@ -7,9 +7,8 @@ results (`calibration/measuring.py`). Four questions:
 1. How near does the model come? Rank correlations and errors, for nodes of one key, of several, and hop by hop.
 2. Which prices fit best (`calibration/fitting.py`)? Fitted on one half of the queries and judged on the other; then on
    all: these are the figures for `DEFAULT_PRICES` in `optimizer/cost.py`. The other questions are of the prices there.
-3. Is the plan picked by statistics learned from the first LEARNED_BATCHES micro-batches good? Its CPU is compared
-   with that of the best of the three families, stretch by stretch; we aim at 1.1 at the median and at 1.3 at the
-   90th percentile.
+3. Is the plan picked by statistics learned from the first micro-batch good? Its CPU is compared with that of the best
+   of the three families, stretch by stretch; we aim at 1.1 at the median and at 1.3 at the 90th percentile.
 4. With a budget between the least and the greatest memory of the families, is the picked plan's measured memory ever
    over it when one of the families is under it?
 
@@ -24,11 +23,9 @@ import argparse
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from itertools import islice
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from benchmarks.calibration.fitting import counts_of, fitted
 from benchmarks.calibration.judging import (
@@ -51,7 +48,6 @@ from watersmeet.optimizer.cost import DEFAULT_PRICES, CostModel, Prices
 from watersmeet.optimizer.dominating import MEMORY_MARGIN, Budget
 from watersmeet.optimizer.strategies import optimise
 
-LEARNED_BATCHES = 3
 BUDGETS = 3
 """Per query."""
 CPU_OVER_BEST = {"median": 1.1, "p90": 1.3}
@@ -101,9 +97,9 @@ def measure(workload: Workload) -> Judged:
 
 
 def learned_model(workload: Workload) -> CostModel:
-    query, first = workload.query(), list(islice(workload.batches(LEARNED_BATCHES), LEARNED_BATCHES))
-    rows = {name: pa.concat_tables([batch[name] for batch in first]) for name in workload.names}
-    return CostModel(graph_of(query, learned(query, rows)))
+    """As a query has it, but for the prices of Spark."""
+    query = workload.query()
+    return CostModel(graph_of(query, learned(query, next(iter(workload.batches(1))))), cartesian=False)
 
 
 def budgeted(workload: Workload, model: CostModel, points: Sequence[Point]) -> list[Budgeted]:

@@ -1,4 +1,6 @@
-"""What the first micro-batches of a query tell of its data: rates, and shares of pairs that match.
+"""What the first micro-batch of a query tells of its data: rates, and shares of pairs that match.
+
+As a query on Spark learns it (`runtime/spark/learning.py`), with the same estimates from as many rows:
 
 | figure             | estimate                                                              |
 |--------------------|-----------------------------------------------------------------------|
@@ -21,8 +23,10 @@ from watersmeet.optimizer.assumptions import Assumptions
 from watersmeet.query.expressions import Column, Expression, columns_of
 from watersmeet.query.logical import JoinQuery, KeyClass
 
-SAMPLE = 1000
-"""Rows of a stream that a residual predicate is tried on."""
+SAMPLE_ROWS = 4096
+"""Combinations that a residual predicate is tried on."""
+LEAST_MATCHES = 0.5
+"""Stands for none: no plan is free."""
 
 
 def learned(query: JoinQuery, rows: Mapping[str, pa.Table]) -> Assumptions:
@@ -49,16 +53,18 @@ def _equal_share(query: JoinQuery, key_class: KeyClass, rows: Mapping[str, pa.Ta
         _, here, there = np.intersect1d(values, others, assume_unique=True, return_indices=True)
         matches += int(counts[here] @ other_counts[there])
         pairs += int(counts.sum()) * int(other_counts.sum())
-    return max(matches, 1) / pairs
+    return max(matches, LEAST_MATCHES) / pairs
 
 
 def _passing_share(residual: Expression, rows: Mapping[str, pa.Table]) -> float:
     streams = sorted({column.stream for column in columns_of(residual)})
-    samples = {name: rows[name].slice(0, SAMPLE) for name in streams}
+    size = int(SAMPLE_ROWS ** (1 / len(streams)))
+    samples = {name: rows[name].slice(0, size) for name in streams}
     grid = np.indices([samples[name].num_rows for name in streams]).reshape(len(streams), -1)
     at = dict(zip(streams, grid, strict=True))
 
     def column(field: Column) -> pa.Array:
         return samples[field.stream][field.name].combine_chunks().take(pa.array(at[field.stream]))
 
-    return float(np.mean(evaluate(residual, column)))
+    passed = evaluate(residual, column)
+    return max(float(passed.sum()), LEAST_MATCHES) / len(passed)
