@@ -4,18 +4,16 @@
 |----------------------------|-----------------------------------------------------------------------------------------|
 | rate of a stream           | its rows that the filters keep, by the event time that the batch covers; without        |
 |                            | windows there is no such time, and only the proportions of the rates count              |
-| selectivity of a key class | pairs of rows with equal keys, by all pairs of rows, over all pairs of its streams      |
-| selectivity of a residual  | combinations that pass, by those tested: all that a few rows of each stream make        |
+| selectivity of a predicate | `observe/first_rows.py`: of a key class by the hashes of its keys, which a Spark job    |
+|                            | without a shuffle brings to the driver, those of about 100,000 rows; of any other by    |
+|                            | some thousand rows of each stream                                                       |
 
-Keys are counted by their hash, of which a Spark job without a shuffle brings those of about 100,000 rows to the driver.
-A class none of whose pairs match counts as if half a pair had: no plan is free. What the batch does not show at all (a
-stream without rows) has its default.
+What the batch does not show at all (a stream without rows) has its default.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import combinations
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -24,17 +22,15 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from watersmeet.engine.expressions import evaluate
 from watersmeet.errors import WatersmeetError
+from watersmeet.observe.first_rows import SAMPLE_ROWS, equal_share, passing_share
 from watersmeet.optimizer.assumptions import Assumptions
 from watersmeet.plan.frame import STREAM, TIME, SourceFrame, source_frame, source_name
 from watersmeet.plan.layout import KeyValue
-from watersmeet.query.expressions import Column, Expression, columns_of
+from watersmeet.query.expressions import Column, columns_of
 from watersmeet.query.logical import JoinQuery
 from watersmeet.runtime.spark.source import KEEP
 
-SAMPLE_ROWS = 4096
-"""Combinations that a residual predicate is tried on."""
 KEYED_ROWS = 100_000
 """About so many rows are counted by key, in a larger batch: those whose hash is in a part of all hashes."""
 UNTIMED_S = 1.0
@@ -86,12 +82,10 @@ def _key_selectivities(
     keyed = rows.selectExpr(STREAM, *hashes).filter(counted).toArrow()
     found: dict[int, float] = {}
     for number, key_class in enumerate(query.classes):
-        pairs = list(combinations(sorted(key_class.streams), 2))
-        possible = sum(counts[i] * counts[j] for i, j in pairs)
-        if possible:
-            by_key = _rows_by_key(keyed, number, part, len(counts))
-            equal = part * sum(float(by_key[:, i] @ by_key[:, j]) for i, j in pairs)
-            found[number] = max(equal, 0.5) / possible
+        by_key = _rows_by_key(keyed, number, part, len(counts))
+        share = equal_share(by_key, counts, sorted(key_class.streams), part)
+        if share is not None:
+            found[number] = share
     return found
 
 
@@ -111,35 +105,25 @@ def _residual_selectivities(query: JoinQuery, source: SourceFrame, rows: DataFra
     for number, residual in enumerate(query.residuals):
         columns = columns_of(residual)
         names = list(dict.fromkeys(column.stream for column in columns))
-        size = int(SAMPLE_ROWS ** (1 / len(names)))
-        samples = [_sample(query, source, rows, [c for c in columns if c.stream == name], size) for name in names]
-        if all(sample.num_rows for sample in samples):
-            try:
-                found[number] = _passing(residual, dict(zip(names, samples, strict=True)))
-            except WatersmeetError:  # where it fails for good, the query will say so
-                continue
+        samples = {name: _sample(query, source, rows, [c for c in columns if c.stream == name]) for name in names}
+        try:
+            share = passing_share(residual, samples)
+        except WatersmeetError:  # where it fails for good, the query will say so
+            continue
+        if share is not None:
+            found[number] = share
     return found
 
 
-def _sample(
-    query: JoinQuery, source: SourceFrame, rows: DataFrame, columns: Sequence[Column], size: int
-) -> pa.RecordBatch:
+def _sample(query: JoinQuery, source: SourceFrame, rows: DataFrame, columns: Sequence[Column]) -> pa.RecordBatch:
     """Some rows of a stream, chosen by their content; columns in the order given."""
     ordinal = next(i for i, stream in enumerate(query.streams) if stream.name == columns[0].stream)
     stream = query.streams[ordinal]
     places = dict(source.columns[ordinal])
     texts = [source_name(places[column]) if column in places else TIME for column in columns]
-    chosen = rows.filter(f"{STREAM} = {ordinal}").orderBy(F.expr(f"xxhash64({', '.join(texts)})")).limit(size)
+    chosen = rows.filter(f"{STREAM} = {ordinal}").orderBy(F.expr(f"xxhash64({', '.join(texts)})")).limit(SAMPLE_ROWS)
     found = chosen.selectExpr(*(f"{text} AS c{i}" for i, text in enumerate(texts))).toArrow()
     schema = pa.schema([pa.field(column.name, stream.schema.field(column.name).type) for column in columns])
     return pa.RecordBatch.from_arrays(
         [found.column(i).combine_chunks().cast(field.type) for i, field in enumerate(schema)], schema=schema
     )
-
-
-def _passing(residual: Expression, samples: Mapping[str, pa.RecordBatch]) -> float:
-    """The share of all combinations of the samples' rows that a predicate lets pass."""
-    grids = np.meshgrid(*(np.arange(sample.num_rows) for sample in samples.values()), indexing="ij")
-    index = {name: pa.array(grid.ravel()) for name, grid in zip(samples, grids, strict=True)}
-    passed = evaluate(residual, lambda column: samples[column.stream].column(column.name).take(index[column.stream]))
-    return max(float(passed.sum()), 0.5) / len(passed)
