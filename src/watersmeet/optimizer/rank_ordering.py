@@ -36,20 +36,25 @@ class Link:
     selectivity: float
 
 
-_Sequence: TypeAlias = tuple[float, float, float, ProbeOrder]
+RankedSequence: TypeAlias = tuple[float, float, float, ProbeOrder]
 """Rank, product T, sum C, and the inputs."""
 _RANK = itemgetter(0)
 
 
 def rank_orders(live: Sequence[float], links: Sequence[Link]) -> tuple[ProbeOrder, ...]:
     """The best order for every input among those that follow the links; these must make a tree over all inputs."""
+    return tuple([tuple([j for each in sequences for j in each[3]]) for sequences in rank_sequences(live, links)])
+
+
+def rank_sequences(live: Sequence[float], links: Sequence[Link]) -> list[list[RankedSequence]]:
+    """The same orders, each as its sequences of ascending rank."""
     of_input: list[list[int]] = [[] for _ in live]
     for number, link in enumerate(links):
         for i in link.inputs:
             of_input[i].append(number)
-    known: dict[tuple[int, int], list[_Sequence]] = {}
+    known: dict[tuple[int, int], list[RankedSequence]] = {}
 
-    def branch(i: int, came_by: int) -> list[_Sequence]:
+    def branch(i: int, came_by: int) -> list[RankedSequence]:
         """An input and everything behind it, in sequences of ascending rank."""
         found = known.get((i, came_by))
         if found is None:
@@ -57,9 +62,9 @@ def rank_orders(live: Sequence[float], links: Sequence[Link]) -> tuple[ProbeOrde
             known[i, came_by] = found
         return found
 
-    def behind(i: int, came_by: int) -> list[_Sequence]:
+    def behind(i: int, came_by: int) -> list[RankedSequence]:
         """Everything that becomes reachable with an input, in order of rank."""
-        found: list[_Sequence] = []
+        found: list[RankedSequence] = []
         for number in of_input[i]:
             if number != came_by:
                 for j in links[number].inputs:
@@ -68,10 +73,10 @@ def rank_orders(live: Sequence[float], links: Sequence[Link]) -> tuple[ProbeOrde
         found.sort(key=_RANK)
         return found
 
-    return tuple(tuple([j for each in behind(i, -1) for j in each[3]]) for i in range(len(live)))
+    return [behind(i, -1) for i in range(len(live))]
 
 
-def _headed(factor: float, i: int, following: list[_Sequence]) -> list[_Sequence]:
+def _headed(factor: float, i: int, following: list[RankedSequence]) -> list[RankedSequence]:
     """Sequences of ascending rank, with an input that must come first put before them."""
     product, total, taken = factor, factor, 0
     members: ProbeOrder = (i,)

@@ -22,7 +22,7 @@ from itertools import combinations, pairwise
 
 from watersmeet.optimizer.cost import CostModel, Plan
 from watersmeet.optimizer.join_graph import Streams
-from watersmeet.optimizer.shapes import Nodes, nodes_in, with_state, without_state
+from watersmeet.optimizer.shapes import Inputs, Nodes, nodes_in, with_state, without_state
 
 EDGES_TRIED = 80
 
@@ -38,7 +38,7 @@ def select_states(model: CostModel) -> Iterator[Plan]:
 
 
 def _with_next_state(model: CostModel, nodes: Nodes, plan: Plan) -> tuple[Nodes, Plan | None]:
-    for state in _edges(model, nodes):
+    for state in edges_by_worth(model, nodes):
         larger = with_state(nodes, model.graph.everyone, state)
         found = model.plan_of(larger)
         if found.cpu_s < plan.cpu_s:
@@ -46,15 +46,21 @@ def _with_next_state(model: CostModel, nodes: Nodes, plan: Plan) -> tuple[Nodes,
     return nodes, None
 
 
-def _edges(model: CostModel, nodes: Nodes) -> list[Streams]:
-    """The states that edges of the topmost node would make, the most promising first."""
-    inputs = nodes[model.graph.everyone]
-    if len(inputs) < 3:
-        return []
+def edge_frequencies(model: CostModel, inputs: Inputs) -> Counter[Streams]:
+    """By the state that an edge of a node would make: in how many of its probe orders the edge is."""
     frequency: Counter[Streams] = Counter()
     for i, order in enumerate(model.node(inputs).orders):
         for one, other in pairwise((i, *order)):
             frequency[inputs[one] | inputs[other]] += 1
+    return frequency
+
+
+def edges_by_worth(model: CostModel, nodes: Nodes) -> list[Streams]:
+    """The states that edges of the topmost node would make, the most promising first."""
+    inputs = nodes[model.graph.everyone]
+    if len(inputs) < 3:
+        return []
+    frequency = edge_frequencies(model, inputs)
     states = [one | other for one, other in combinations(inputs, 2) if model.allows(one | other)]
     worth = {state: frequency[state] / max(model.kept_bytes(state), 1e-300) for state in states}
     return sorted(states, key=lambda state: (-worth[state], state))[: EDGES_TRIED // len(inputs)]

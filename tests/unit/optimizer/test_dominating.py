@@ -19,7 +19,7 @@ def test_a_plan_dominates_by_needing_no_more_and_less_of_one():
     assert not dominates(plan(1, 3), plan(3, 1))
 
 
-def test_figure_6_6_dominating_plans_are_those_that_none_dominates():
+def test_dominating_plans_are_those_that_none_dominates():
     rng = random.Random(51)
     for _ in range(50):
         plans = [plan(rng.randint(1, 9), rng.randint(1, 9), i) for i in range(12)]

@@ -1,54 +1,29 @@
-"""The smallest binary trees: the walk-through of 6.1, stars against all connected trees, and Cartesian products."""
+"""The smallest binary trees: stars against all connected trees, and Cartesian products."""
 
 import random
 
 import pytest
 
 from benchmarks.random_graphs import SHAPES, random_graph
-from tests.unit.optimizer.trees import all_trees
+from tests.unit.optimizer.trees import binary_trees, is_binary
 from watersmeet.optimizer.cost import PAPER_PRICES, CostModel
 from watersmeet.optimizer.join_graph import JoinGraph, bits, pairwise_graph
 from watersmeet.optimizer.min_state import min_state
-from watersmeet.optimizer.shapes import states_of, tree_of
-from watersmeet.plan.tree import Join, nodes_of, tree_text
-
-
-def text(graph: JoinGraph, states) -> str:
-    return tree_text(tree_of(states, graph.everyone), [stream.name for stream in graph.streams])
+from watersmeet.optimizer.shapes import States, tree_of
 
 
 def model_of(graph: JoinGraph, keeping="paper") -> CostModel:
     return CostModel(graph, PAPER_PRICES, keeping=keeping)
 
 
-def is_binary(tree: Join) -> bool:
-    return all(len(node.inputs) == 2 for node in nodes_of(tree))
+def least_memory(model: CostModel) -> float:
+    """Of all connected binary trees, by looking at each."""
+    trees = binary_trees(len(model.graph.streams))
+    return min(taken(model, states) for states in trees if all(map(model.graph.connected, states)))
 
 
-# Figure 6.1 is lost. Its text: AD is the smallest edge; B is linked to A and to D, so its edge to AD has both
-# selectivities; then CE is the smallest, and the tree gets bushy.
-FIGURE_6_1 = pairwise_graph(
-    {"A": 10, "B": 40, "C": 20, "D": 5, "E": 3}, {"AD": 0.1, "AB": 0.5, "BD": 0.5, "CE": 0.1, "BC": 0.2}
-)
-
-
-def test_figure_6_1():
-    """Weights: AD 5, CE 6, BD 100, BC 160, AB 200. With AD joined, its edge to B is 5 x 40 x 0.25 = 50; with CE joined,
-    the one to B is 6 x 40 x 0.2 = 48."""
-    assert text(FIGURE_6_1, min_state(model_of(FIGURE_6_1), cartesian=False)) == "((A D) (B (C E)))"
-
-
-def least_memory(model: CostModel, *, connected: bool) -> float:
-    """Of all binary trees, by looking at each."""
-    n = len(model.graph.streams)
-    found = []
-    for tree in all_trees(tuple(range(n))):
-        assert isinstance(tree, Join)
-        if is_binary(tree):
-            states = states_of(tree)
-            if not connected or all(model.graph.connected(state) for state in states):
-                found.append(sum(model.kept_bytes(state) for state in states))
-    return min(found)
+def taken(model: CostModel, states: States) -> float:
+    return sum(map(model.kept_bytes, states))
 
 
 @pytest.mark.parametrize("keeping", ["paper", "engine"])
@@ -58,22 +33,16 @@ def test_no_connected_tree_of_a_star_is_smaller(keeping):
     for number in range(150):
         graph = random_graph(rng.choice((3, 4, 5, 5, 6) if number < 20 else (3, 4, 5)), "star", rng, windows=(5.0,))
         model = model_of(graph, keeping)
-        memory = sum(model.kept_bytes(state) for state in min_state(model, cartesian=False))
-        assert memory == pytest.approx(least_memory(model, connected=True))
+        assert taken(model, min_state(model, cartesian=False)) == pytest.approx(least_memory(model))
 
 
-def test_cartesian_edges_can_help_and_harm():
-    """Figure 6.2 is lost; its point: two small streams around a large one are better joined with each other first. But
-    a product that is small by itself can lead astray: here BC comes first, and A has to be joined with all of it."""
-    helps = pairwise_graph({"A": 100, "B": 2, "C": 1, "D": 1}, {"AB": 0.5, "AC": 0.5, "AD": 0.5})
-    harms = pairwise_graph({"A": 8, "B": 2, "C": 2, "D": 50}, {"AB": 0.3, "AC": 0.3, "AD": 0.0001})
-    for graph, is_better in ((helps, True), (harms, False)):
-        model = model_of(graph)
-        without, with_edges = (
-            sum(model.kept_bytes(state) for state in min_state(model, cartesian=cartesian))
-            for cartesian in (False, True)
-        )
-        assert (with_edges < without) == is_better
+def test_cartesian_edges_can_harm():
+    """A product that is small by itself can lead astray: here that of A and D, the ends of a chain, comes first, and B
+    has to be joined with all of it."""
+    graph = pairwise_graph({"A": 2, "B": 25, "C": 30, "D": 2}, {"AB": 0.1, "BC": 0.5, "CD": 0.1})
+    without, with_edges = (min_state(model_of(graph), cartesian=cartesian) for cartesian in (False, True))
+    assert {state: graph.live(state) for state in without} == pytest.approx({0b0011: 5, 0b1100: 6})
+    assert {state: graph.live(state) for state in with_edges} == pytest.approx({0b1001: 4, 0b1011: 10})
 
 
 @pytest.mark.parametrize("shape", SHAPES)

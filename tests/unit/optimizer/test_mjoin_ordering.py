@@ -1,14 +1,15 @@
-"""Probe orders: the dissertation's examples, and ordering by rank against looking at every order."""
+"""Probe orders: by rank, and with Cartesian edges, against looking at every order."""
 
 import random
+from functools import cache
 from itertools import permutations
 
+import numpy as np
 import pytest
 
 from benchmarks.random_graphs import SHAPES, random_graph
-from watersmeet.optimizer.combinations_met import Meetings
 from watersmeet.optimizer.exact_ordering import exact_orders
-from watersmeet.optimizer.join_graph import JoinGraph, Predicate, StreamFigures, pairwise_graph
+from watersmeet.optimizer.join_graph import JoinGraph, Predicate, StreamFigures, bits, pairwise_graph
 from watersmeet.optimizer.links import input_graph, is_tree, spanning_links
 from watersmeet.optimizer.mjoin_ordering import order_probes, probing
 from watersmeet.optimizer.rank_ordering import rank_orders
@@ -35,31 +36,35 @@ def is_connected(graph, inputs, walk) -> bool:
     return True
 
 
+@cache
+def all_orders(count: int, origin: int) -> np.ndarray:
+    return np.array(list(permutations([j for j in range(count) if j != origin])))
+
+
 def least_met(graph, inputs, origin, *, connected: bool) -> float:
     """By looking at every order."""
-    others = [j for j in range(len(inputs)) if j != origin]
-    found = []
-    for order in permutations(others):
-        if not connected or is_connected(graph, inputs, (origin, *order)):
-            bound, total = inputs[origin], 0.0
-            for j in order:
-                bound |= inputs[j]
-                total += graph.live(bound)
-            found.append(total)
-    return min(found)
+    orders = all_orders(len(inputs), origin)
+    bound = [sum(inputs[j] for j in bits(members)) for members in range(1 << len(inputs))]
+    walks = np.column_stack([np.full(len(orders), origin), orders])
+    members = np.bitwise_or.accumulate(1 << walks, axis=1)
+    if connected:
+        linked = np.array([[graph.linked(before, each) for each in inputs] for before in bound])
+        members = members[linked[members[:, :-1], orders].all(axis=1)]
+    live = np.array([graph.live(each) for each in bound])
+    return live[members[:, 1:]].sum(axis=1).min()
 
 
 def test_rank_orders_are_the_best_of_all_connected_orders():
-    """1,200 acyclic graphs of 3 to 8 streams; single orders are looked at up to 5, sets of streams beyond."""
+    """1,200 acyclic graphs of 3 to 8 streams; every order of all inputs up to 5 streams, of two inputs beyond."""
     rng = random.Random(11)
     for number in range(1200):
-        graph = random_graph(rng.randint(3, 8), ACYCLIC[number % len(ACYCLIC)], rng)
+        graph = random_graph(rng.randint(3, 8), ACYCLIC[number % len(ACYCLIC)], rng, wide=number % 2 == 0)
         inputs = inputs_of(graph)
         met = probing(graph, inputs, by_rank(graph, inputs)).met
         best = probing(graph, inputs, exact_orders(graph, inputs, cartesian=False)).met
         assert met == pytest.approx(best, rel=1e-9)
-        if len(inputs) <= 5:
-            assert met == pytest.approx([least_met(graph, inputs, i, connected=True) for i in range(len(inputs))])
+        for i in range(len(inputs)) if len(inputs) <= 5 else rng.sample(range(len(inputs)), 2):
+            assert met[i] == pytest.approx(least_met(graph, inputs, i, connected=True), rel=1e-9)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -87,37 +92,6 @@ def test_within_one_class_the_order_is_by_live_rows():
     graph = JoinGraph(streams, (Predicate(0b1111, 0.1),))
     # live rows: 4, 10, 6, 2
     assert by_rank(graph, inputs_of(graph)) == ((3, 2, 1), (3, 0, 2), (3, 0, 1), (0, 2, 1))
-
-
-# Figure 5.3 is lost. Its text: B and C are much smaller than A, only A is linked to both, and with W = 5 a row of B
-# needs 750 joins by way of A and 550 by way of C. C at 10 a second makes it 250 + 500 and 50 + 500.
-FIGURE_5_3 = pairwise_graph({"A": 100, "B": 10, "C": 10}, {"AB": 0.5, "AC": 0.04}, window_s=5)
-
-
-def test_a_cartesian_product_can_be_worth_it():
-    """Figure 5.3."""
-    inputs = inputs_of(FIGURE_5_3)
-    without, with_it = (order_probes(FIGURE_5_3, inputs, cartesian=cartesian) for cartesian in (False, True))
-    assert (without.orders[1], with_it.orders[1]) == ((0, 2), (2, 0))
-    assert without.met[1] / FIGURE_5_3.live(inputs[1]) == pytest.approx(750)
-    assert with_it.met[1] / FIGURE_5_3.live(inputs[1]) == pytest.approx(550)
-
-
-# Figures 5.1 and 5.2 are lost. Their text: below A there is B, and a branch C, D whose D has several children; those
-# come in order of rank; D ranks before C, so the two are one sequence, and it comes before B, though C does not.
-FIGURE_5_1 = pairwise_graph(
-    {"A": 10, "B": 20, "C": 50, "D": 10, "E": 30, "F": 20},
-    {"AB": 0.1, "AC": 0.1, "CD": 0.01, "DE": 0.2, "DF": 0.15},
-)
-
-
-def test_figure_5_2():
-    """Factors of B, C, D, E, F are 2, 5, 0.1, 6, 3; ranks 0.5, 0.8, -9, 0.83, 0.67; that of CD is (0.5 - 1) / 5.5."""
-    names = "ABCDEF"
-    order = by_rank(FIGURE_5_1, inputs_of(FIGURE_5_1))[0]
-    assert "".join(names[j] for j in order) == "CDBFE"
-    greedy = Meetings(FIGURE_5_1, inputs_of(FIGURE_5_1)).greedy_orders(cartesian=False)[0]
-    assert "".join(names[j] for j in greedy) == "BCDFE"
 
 
 @pytest.mark.parametrize("shape", SHAPES)

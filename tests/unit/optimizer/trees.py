@@ -8,6 +8,7 @@ from math import prod
 
 from watersmeet.optimizer.cost import Prices
 from watersmeet.optimizer.join_graph import JoinGraph
+from watersmeet.optimizer.shapes import States, states_of
 from watersmeet.plan.tree import Join, Leaf, Tree, nodes_of, streams_of
 
 
@@ -20,6 +21,17 @@ def all_trees(streams: tuple[int, ...]) -> Iterator[Tree]:
         if len(parts) > 1:
             for inputs in _choices([list(all_trees(part)) for part in parts]):
                 yield Join(inputs)
+
+
+def binary_trees(count: int) -> Iterator[States]:
+    """Every tree all of whose nodes have two inputs, by its states: 1, 3, 15, 105 for 2, 3, 4, 5 streams."""
+    for tree in all_trees(tuple(range(count))):
+        if isinstance(tree, Join) and is_binary(tree):
+            yield states_of(tree)
+
+
+def is_binary(tree: Join) -> bool:
+    return all(len(node.inputs) == 2 for node in nodes_of(tree))
 
 
 def set_partitions(items: tuple[int, ...]) -> Iterator[list[tuple[int, ...]]]:
