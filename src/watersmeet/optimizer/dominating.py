@@ -1,8 +1,8 @@
 """Which of many plans: of those within both budgets one that no other beats (O6; Zhu 2006, 6.3).
 
 A plan is *qualified* if its CPU and its memory are within their budgets: it keeps up with its streams, in memory. It
-*dominates* another if it needs no more of either and less of one. Plans that none dominates cannot be compared with
-each other without saying what matters; `PREFERENCES` says it:
+*dominates* another if it needs no more of either and less of one (the paper: less of both). Plans that none dominates
+cannot be compared with each other without saying what matters; `PREFERENCES` says it:
 
 | preference | of the qualified plans that none dominates, the one with                               |
 |------------|----------------------------------------------------------------------------------------|

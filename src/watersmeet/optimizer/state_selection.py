@@ -1,11 +1,11 @@
 """From one node over all streams to a tree with some intermediate states: keep what is made often and is small.
 
 O3; Zhu 2006, 5.2. An *edge* is a pair of inputs X, Y of the topmost node. Its frequency is the number of probe orders
-of that node in which X and Y stand next to each other, its weight the bytes that a state XY would take. The edge with
-the largest ratio of frequency to weight is tried first: X and Y become inputs of a node of their own, all probe orders
-are found anew, and if the tree then takes less CPU it is kept. If none of the first EDGES_TRIED / k edges of a node of
-k inputs helps, that is the end. (The paper tries all; with 20 streams there are 190, and finding orders anew is what
-takes time.)
+of that node in which X and Y stand next to each other, its weight the bytes that a state XY would take (the paper: its
+rows). The edge with the largest ratio of frequency to weight is tried first: X and Y become inputs of a node of their
+own, all probe orders are found anew, and if the tree then takes less CPU it is kept. If none of the first
+EDGES_TRIED / k edges of a node of k inputs helps, that is the end. (The paper tries all; with 20 streams there are 190,
+and finding orders anew is what takes time.)
 
 Only binary nodes come of this. So each new node is then merged with a node below it wherever that saves both memory and
 CPU (5.2, operator merging).
