@@ -145,7 +145,7 @@ class Planner:
             SPARK_PRICES,
             slots=self.slots,
             cartesian=False,
-            batches_per_s=1 / known.batch_s if known.batch_s else 1.0,
+            batches_per_s=known.batches_per_s,
         )
 
     def _chosen(self, choice: Choice) -> JoinPlan:
