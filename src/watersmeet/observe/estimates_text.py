@@ -71,7 +71,7 @@ def estimates_text(query: JoinQuery, plan: JoinPlan, given: Assumptions) -> str:
     found = estimate(query, plan, given)
     labels = [*(store.label for store in found.stores), *(node.label for node in found.nodes)]
     width = max(map(len, labels))
-    lines.append(f"{'store':<{width}} {'stage':>5} {'rows/s in':>14} {'rows at most':>14} {'bytes/row':>9} {'bytes':>10}")
+    lines.append(f"{'store':<{width}} {'stage':>5} {'rows/s in':>14} {'rows max':>14} {'bytes/row':>9} {'bytes':>10}")
     for store in found.stores:
         size = format_bytes(round(store.rows * store.row_bytes))
         lines.append(
@@ -93,7 +93,7 @@ def rates_wanted(missing: Sequence[str], say: Saying) -> str:
 
 def _total(query: JoinQuery, found: Estimates) -> str:
     what = "joined rows/s to aggregate" if query.aggregation is not None else "results/s"
-    state = f"{format_bytes(round(found.state_bytes))} of state at most, on all slots together"
+    state = f"{format_bytes(round(found.state_bytes))} of state at most, over all slots"
     return f"in all: {figure(found.results_per_second)} {what}; {state}"
 
 
@@ -112,7 +112,7 @@ def assumed(query: JoinQuery, given: Assumptions, say: Saying) -> Iterator[str]:
     if any(window is None for window in query.windows_us):
         yield f"streams without a window: what they hold after {format_duration(given.running_us)}{say.after}"
     groups = "; groups of the aggregation are not counted" if query.aggregation is not None else ""
-    yield f"texts of {TEXT_BYTES} bytes, and {KEY_BYTES} for the key that a store is sorted by{groups}"
+    yield f"texts take {TEXT_BYTES} bytes, the key of a store {KEY_BYTES}{groups}"
 
 
 def _share(name: str, share: float | None, default: float, of: str, say: Saying) -> str:

@@ -37,8 +37,8 @@ def test_two_streams_by_hand():
     query = query_of("ab", ["a.k = b.k", "a.v < b.v"], delay_us=5_000_000)
     given = Assumptions({"a": 100, "b": 20}, keys={0: 0.01}, residuals={0: 0.5})
     found = estimate(query, plan_of(query, "(a b)"), given)
-    # a holds its rows for 10 + 5 seconds, and an eighth of its window until their time bucket ends; each of its 100 rows
-    # a second meets 20 x 10 rows of b, and the other way round
+    # a holds its rows for 10 + 5 seconds, and an eighth of its window until their time bucket ends; each of its 100
+    # rows a second meets 20 x 10 rows of b, and the other way round
     assert [(store.label, store.rows) for store in found.stores] == [("a", 1625), ("b", 325)]
     assert found.results_per_second == pytest.approx((100 * 200 + 20 * 1000) * 0.01 * 0.5)
     assert [(node.label, node.results_per_second) for node in found.nodes] == [("(a b)", found.results_per_second)]
