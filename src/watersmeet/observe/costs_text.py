@@ -12,7 +12,7 @@ from watersmeet.optimizer.cost import CostModel, Plan
 from watersmeet.optimizer.dominating import Budget, misses
 from watersmeet.optimizer.measured_prices import Calibration
 from watersmeet.optimizer.shapes import States, states_of, tree_of
-from watersmeet.optimizer.strategies import Candidate, Choice, bjtree, mjoin
+from watersmeet.optimizer.strategies import EXHAUSTIVE_STREAMS_MAX, Candidate, Choice, bjtree, mjoin
 from watersmeet.plan.stages import plan_join
 from watersmeet.plan.tree import Join, tree_text
 from watersmeet.query.logical import JoinQuery
@@ -147,10 +147,12 @@ def _search(model: CostModel, choice: Choice) -> str:
         looked_at = "all trees"
     else:
         looked_at = "all trees without cross products"
+    is_within = choice.plans_seen is None and len(graph.streams) > EXHAUSTIVE_STREAMS_MAX and not choice.misses
+    within = " within the budgets" if is_within else ""  # the only ones that such a search keeps
     if left == 1:
-        return f"{looked_at}; none has less CPU or less state"
+        return f"{looked_at}; none{within} has less CPU or less state"
     shown = f", {SHOWN_MAX} are shown" if left > SHOWN_MAX else ""
-    return f"{looked_at}; {left} remain, beaten by none in both CPU and state{shown}"
+    return f"{looked_at}; {left} remain{within}, beaten by none in both CPU and state{shown}"
 
 
 def _prices(calibration: Calibration | None) -> str:
