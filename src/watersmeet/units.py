@@ -134,3 +134,10 @@ def format_bytes(count: int) -> str:
             return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} TiB"
+
+
+def format_times(factor: float) -> str:
+    """A ratio for people, in three digits at least: 2.5 -> '2.50x'."""
+    if factor < 0.01:
+        return "<0.01x"
+    return f"{factor:.2f}x" if factor < 10 else f"{factor:.1f}x" if factor < 100 else f"{factor:,.0f}x"

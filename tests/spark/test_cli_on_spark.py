@@ -202,8 +202,9 @@ def test_explain_without_any_files(spark, capsys):
         "assumed: key 0 lets pass 0.01 of the pairs\n",
     ):
         assert part in out
-    # (a b): 2 x 100 x 1000 pairs a second, one in a hundred; kept for window and delay
-    assert re.search(r"^\(a b\) +0 +2,000 +30,000 ", out, re.MULTILINE)
+    # (a b): 2 x 100 x 1000 pairs a second, one in a hundred; kept for window, delay and time bucket, or until they end
+    assert re.search(r"^\(a b\) +0 +2,000 +26,600 ", out, re.MULTILINE)
+    assert re.search(r"^[ *] \(\(a b\) c\) .*asked for$", out, re.MULTILINE)
 
 
 def test_explain_asks_for_rates(spark, capsys):

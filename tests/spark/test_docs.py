@@ -2,6 +2,7 @@
 
 python    is executed, all blocks in one namespace, which has `spark`
 sql       is run over the sample streams
+text      must be in what the python block above it has printed, line by line, in this order
 console   after `$ ` is a command, up to where its quotes and backslashes end; the lines below must be in its output, in
           this order, and `...` stands for any
 """
@@ -55,7 +56,7 @@ def commands(text: str) -> list[tuple[list[str], list[str]]]:
 
 
 def test_there_are_examples_of_every_kind():
-    assert {block.kind for block in BLOCKS} == {"python", "sql", "console"}
+    assert {block.kind for block in BLOCKS} == {"python", "sql", "text", "console"}
 
 
 def test_examples_run(spark, tmp_path, monkeypatch, capsys):
@@ -63,13 +64,18 @@ def test_examples_run(spark, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     namespace = {"spark": spark}
+    printed = ""
     for block in BLOCKS:
         where = f"docs/queries.md, line {block.line}"
         match block.kind:
             case "python":
                 # Spark runs in the folder in which the tests were started, and paths are those of Spark
                 source = "\n" * (block.line - 1) + block.text.replace('"data/', f'"{tmp_path}/data/')
+                capsys.readouterr()
                 exec(compile(source, where, "exec"), namespace)
+                printed = capsys.readouterr().out
+            case "text":
+                check_said(printed, block.text.splitlines(), where)
             case "sql":
                 run_sql(spark, block.text, tmp_path / "data")
             case "console":
@@ -100,7 +106,11 @@ def run_command(capsys, words: list[str], shown: list[str], where: str) -> None:
     captured = capsys.readouterr()
     print(captured.out, captured.err)
     assert code == (1 if any(line.startswith("watersmeet: ") for line in shown) else 0), (where, captured.err)
-    said = iter((captured.out + captured.err).splitlines())
+    check_said(captured.out + captured.err, shown, where)
+
+
+def check_said(text: str, shown: list[str], where: str) -> None:
+    said = iter(text.splitlines())
     for line in shown:
         assert line == "..." or any(line.rstrip() == other.rstrip() for other in said), f"{where}: '{line}' is not said"
 

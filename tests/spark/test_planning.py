@@ -1,6 +1,7 @@
 """Which plan a query runs: chosen by hints or by its first micro-batch, kept by its checkpoint, told with its costs."""
 
 import json
+import re
 
 import numpy as np
 import pyarrow as pa
@@ -140,8 +141,9 @@ def test_hints_on_all_rates_decide_at_once(spark, base, right, tmp_path, capsys)
     assert f"== Plan {SMALL_FIRST} ==" in said
     assert "chosen by cost when" not in said
     assert f"* {SMALL_FIRST}" in said
-    assert "one node over all, dominated" in said
-    assert f"chosen: {SMALL_FIRST}: " in said
+    assert re.search(r"^  \(a b c d\) +5 +\S+ +\d\.\d\dx .* mjoin$", said, re.MULTILINE)
+    assert "\n* chosen: least CPU" in said
+    assert "\nsearch (auto): all trees without cross products; " in said
     assert "known: steady a 15 rows/s, b 5 rows/s, c 1 rows/s, d 0.25 rows/s" in said
     assert "known: key 1 lets pass 0.005 of the pairs\n" in said
     assert "residual 0 lets pass 0.3333 of what it tests, by default (hint('residual 0', selectivity=...))" in said
@@ -161,11 +163,20 @@ def test_a_query_that_has_run_shows_what_plans_would_cost_by_what_it_has_seen(sp
     assert rates == pytest.approx([15, 5, 1, 0.25], rel=0.2)
     told = [line.split() for line in said.splitlines() if line.startswith("known: key ")]
     assert [float(words[5]) for words in told] == pytest.approx([1 / 40, 1 / 200, 1 / 40], rel=0.4)
-    assert "prices: as measured by this query, storing rows " in said
-    assert " times the default; exchanges and stages by default" in said
-    assert "the plan now" in said
-    assert "too much state" in said
-    assert "no plan found is within its budgets" in said
+    assert "prices: measured by this query: storing a row " in said
+    assert "x the default; exchanges and stages: default" in said
+    assert re.search(r"^  \(\(\(a b\) c\) d\) .* over budget: state \S+x; runs now$", said, re.MULTILINE)
+    assert "\n* would be chosen now: no plan fits; this one is nearest its budgets: state " in said
+
+
+def test_a_plan_that_is_asked_for_is_compared_with_the_one_that_would_be_chosen(spark, base, capsys):
+    join = chain(spark, base, slots=2, plan="(((a b) c) d)")
+    for name, rows in ROWS.items():
+        join.hint(name, rowsPerSecond=rows / 60)
+    said = _explained(join, capsys, "cost")
+    assert "== Plan (((a b) c) d) ==" in said
+    assert re.search(r"^  \(\(\(a b\) c\) d\) .* asked for$", said, re.MULTILINE)
+    assert "\n* would be chosen if no plan were asked for: " in said
 
 
 @pytest.mark.parametrize("plan", ["bjtree", "mjoin-init", "bjtree-init", "Exhaustive", "mjoin"])

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from watersmeet.errors import OptionError
-from watersmeet.units import format_bytes, format_duration, parse_bytes, parse_duration_us
+from watersmeet.units import format_bytes, format_duration, format_times, parse_bytes, parse_duration_us
 
 SECOND = 1_000_000
 
@@ -115,4 +115,14 @@ def test_sizes_for_people():
         "1.5 KiB",
         "1.5 GiB",
         "5.0 TiB",
+    ]
+
+
+def test_ratios_for_people():
+    assert [format_times(ratio) for ratio in (0.001, 0.5, 1, 30.44, 1234.5)] == [
+        "<0.01x",
+        "0.50x",
+        "1.00x",
+        "30.4x",
+        "1,234x",
     ]

@@ -169,7 +169,7 @@ def _explain(chosen: argparse.Namespace, given: list[str]) -> int:
 
     parts = [join_graph_text(query), explain_text(query, plan, options.slots), estimates_text(query, plan, hints)]
     if all(stream.name in hints.rates for stream in query.streams):
-        parts.append(planner.costs_text(running=plan.trees[0], say=None))
+        parts.append(planner.costs_text(say=None))
     print("\n\n".join(parts))
     return 0
 

@@ -6,28 +6,33 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from watersmeet.observe.estimates_text import IN_CODE, Saying, assumed
+from watersmeet.observe.estimates_text import IN_CODE, Saying, assumed, figure
 from watersmeet.optimizer.assumptions import Assumptions
-from watersmeet.optimizer.cost import CostModel
-from watersmeet.optimizer.dominating import Budget
+from watersmeet.optimizer.cost import CostModel, Plan
+from watersmeet.optimizer.dominating import Budget, misses
 from watersmeet.optimizer.measured_prices import Calibration
-from watersmeet.optimizer.shapes import states_of, tree_of
-from watersmeet.optimizer.strategies import Candidate, Choice, bjtree, mjoin
+from watersmeet.optimizer.shapes import States, states_of, tree_of
+from watersmeet.optimizer.strategies import EXHAUSTIVE_STREAMS_MAX, Candidate, Choice, bjtree, mjoin
+from watersmeet.plan.stages import plan_join
 from watersmeet.plan.tree import Join, tree_text
 from watersmeet.query.logical import JoinQuery
-from watersmeet.units import format_bytes
+from watersmeet.units import format_bytes, format_times
 
-SHOWN_MAX = 12
+TITLE = "== Costs per slot =="
+SHOWN_MAX = 8
 """Candidates; if there are more, those next to the winner are shown."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
-    mark: str
+class Other:
+    """A tree that runs, or will, whatever is chosen by cost, and why: `runs now` or `asked for`."""
+
     tree: Join
-    cpu_s: float
-    memory_bytes: float
-    remarks: tuple[str, ...]
+    why: str
+
+
+RUNS_NOW = "runs now"
+ASKED_FOR = "asked for"
 
 
 def costs_text(
@@ -37,55 +42,62 @@ def costs_text(
     budget: Budget,
     choice: Choice,
     *,
-    running: Join | None = None,
+    other: Other | None = None,
     calibration: Calibration | None = None,
     say: Saying | None = IN_CODE,
 ) -> str:
-    """The section of `explain("cost")`: all candidates, the budgets, why the winner won, and what it rests on.
+    """The section of `explain("cost")`: the candidates, the budgets, why the winner won, and what that rests on.
 
-    `running` is the tree that runs, whatever would be chosen now, `calibration` what it has shown of prices; without
-    `say`, what the figures rest on is told elsewhere.
+    `calibration` is what a running query has shown of prices; without `say`, what figures rest on is told elsewhere.
     """
-    names = [stream.name for stream in query.streams]
-    rows = _rows(model, budget, choice, running)
-    texts = [tree_text(row.tree, names) for row in rows]
-    width = max(len("plan"), *map(len, texts))
-    lines = ["== Costs per slot =="]
-    lines.append(f"  {'plan':<{width}} {'CPU s/s':>9} {'state':>10}")
-    for row, text in zip(rows, texts, strict=True):
-        figures = f"{row.cpu_s:>9.3g} {format_bytes(round(row.memory_bytes)):>10}"
-        lines.append(f"{row.mark} {text:<{width}} {figures}  {', '.join(row.remarks)}".rstrip())
-    lines.append(f"  {'budget':<{width}} {_cpu(budget.cpu_s):>9} {_bytes(budget.memory_bytes):>10}")
-    lines.append(f"chosen: {tree_text(choice.winner.tree, names)}: {choice.reason}")
-    plans = "1 plan" if choice.plans_seen == 1 else f"{choice.plans_seen:,} plans"
-    lines.append(f"the search ({choice.strategy}) came down to {plans}")
+    lines = [TITLE, *_table(query, model, budget, choice, other)]
+    lines.append(f"{_chosen(choice, other)}: {choice.reason}")
+    lines.append(f"search ({choice.strategy}): {_search(model, choice)}")
     lines.append(f"prices: {_prices(calibration)}")
     return "\n".join([*lines, *(f"known: {line}" for line in (assumed(query, known, say) if say else ()))])
 
 
-def _rows(model: CostModel, budget: Budget, choice: Choice, running: Join | None) -> list[_Row]:
-    """The plans that none dominates, and for comparison the simplest of both kinds and the one that runs."""
-    everyone = model.graph.everyone
-    plans = {states_of(c.tree): model.plan(states_of(c.tree)) for c in _next_to(choice)}
-    kinds = {mjoin(model, budget)[0].states: "one node over all", bjtree(model, budget)[0].states: "small binary tree"}
-    undominated = frozenset(plans)
-    for states in (*kinds, *([states_of(running)] if running is not None else [])):
-        plans.setdefault(states, model.plan(states))
-    rows = []
-    for states, plan in sorted(plans.items(), key=lambda item: (item[1].cpu_s, item[1].memory_bytes)):
-        is_winner = states == states_of(choice.winner.tree)
-        remarks = [kinds[states]] if states in kinds else []
-        if running is not None and states == states_of(running) and not is_winner:
-            remarks.append("the plan now")
-        if plan.cpu_s > budget.cpu_s:
-            remarks.append("too much CPU")
-        if budget.needed_bytes(plan) > budget.memory_bytes:
-            remarks.append("too much state")
-        if states not in undominated:
-            remarks.append("dominated")
-        mark = "*" if is_winner else " "
-        rows.append(_Row(mark, tree_of(states, everyone), plan.cpu_s, plan.memory_bytes, tuple(remarks)))
-    return rows
+def _table(query: JoinQuery, model: CostModel, budget: Budget, choice: Choice, other: Other | None) -> list[str]:
+    """A plan a line, by CPU; `vs *` is how many times the winner's it is."""
+    names = [stream.name for stream in query.streams]
+    winner, notes = model.plan(states_of(choice.winner.tree)), _notes(model, budget, choice, other)
+    lines = [("", "plan", "stages", "CPU s/s", "vs *", "state max", "")]
+    for plan in sorted(map(model.plan, notes), key=lambda each: (each.cpu_s, each.memory_bytes)):
+        tree = tree_of(plan.states, model.graph.everyone)
+        is_winner = plan.states == winner.states
+        lines.append(
+            (
+                "*" if is_winner else "",
+                tree_text(tree, names),
+                str(plan_join(query, (tree,), partitions=1).stage_count),
+                _cpu(plan.cpu_s),
+                "" if is_winner or not winner.cpu_s else format_times(plan.cpu_s / winner.cpu_s),
+                format_bytes(round(plan.memory_bytes)),
+                "; ".join([*_over(plan, budget), *notes[plan.states]]),
+            )
+        )
+    return _aligned([*lines, _budget(budget)] if budget.is_set else lines)
+
+
+def _budget(budget: Budget) -> tuple[str, ...]:
+    """The last line of the table."""
+    cpu = "none" if math.isinf(budget.cpu_s) else _cpu(budget.cpu_s)
+    if math.isinf(budget.memory_bytes):
+        return "", "budget", "", cpu, "", "none", ""
+    margin = f"state must fit with {budget.memory_margin * 100:.0f} % to spare" if budget.memory_margin else ""
+    return "", "budget", "", cpu, "", format_bytes(round(budget.memory_bytes)), margin
+
+
+def _notes(model: CostModel, budget: Budget, choice: Choice, other: Other | None) -> dict[States, list[str]]:
+    """The plans to show, with what there is to say of each: those that none dominates, and for comparison the simplest
+    of both kinds, by their names as options, and the one that runs."""
+    notes: dict[States, list[str]] = {states_of(each.tree): [] for each in _next_to(choice)}
+    if len(model.graph.streams) > 2:
+        for name, kind in {"mjoin": mjoin, "bjtree": bjtree}.items():
+            notes.setdefault(kind(model, budget)[0].states, []).append(name)
+    if other is not None:
+        notes.setdefault(states_of(other.tree), []).append(other.why)
+    return notes
 
 
 def _next_to(choice: Choice) -> Sequence[Candidate]:
@@ -95,18 +107,60 @@ def _next_to(choice: Choice) -> Sequence[Candidate]:
     return candidates[first : first + SHOWN_MAX]
 
 
+def _over(plan: Plan, budget: Budget) -> list[str]:
+    over = [
+        f"{'CPU' if miss.resource == 'cpu' else 'state'} {format_times(miss.factor)}" for miss in misses(plan, budget)
+    ]
+    return [f"over budget: {', '.join(over)}"] if over else []
+
+
+def _cpu(seconds: float) -> str:
+    return f"{seconds:#.3g}" if seconds < 99.95 else figure(seconds)
+
+
+def _aligned(lines: Sequence[tuple[str, ...]]) -> list[str]:
+    """The mark, the plan and the notes to the left, figures to the right."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    aligned = []
+    for mark, plan, *figures, notes in lines:
+        cells = [f"{figure:>{width}}" for figure, width in zip(figures, widths[2:-1], strict=True)]
+        aligned.append(f"{mark:1} {plan:<{widths[1]}}  {'  '.join(cells)}  {notes}".rstrip())
+    return aligned
+
+
+def _chosen(choice: Choice, other: Other | None) -> str:
+    if other is None or states_of(other.tree) == states_of(choice.winner.tree):
+        return "* chosen"
+    return "* would be chosen if no plan were asked for" if other.why == ASKED_FOR else "* would be chosen now"
+
+
+def _search(model: CostModel, choice: Choice) -> str:
+    """What was looked at, and how much of it is worth a look."""
+    graph, left = model.graph, len(choice.candidates)
+    if len(graph.streams) == 2:
+        return "two streams have only one tree"
+    if choice.plans_seen == 1:
+        return "one tree; others are shown for comparison"
+    if choice.plans_seen is not None:
+        looked_at = f"{choice.plans_seen:,} trees of many more"
+    elif model.cartesian or not graph.connected(graph.everyone):
+        looked_at = "all trees"
+    else:
+        looked_at = "all trees without cross products"
+    is_within = choice.plans_seen is None and len(graph.streams) > EXHAUSTIVE_STREAMS_MAX and not choice.misses
+    within = " within the budgets" if is_within else ""  # the only ones that such a search keeps
+    if left == 1:
+        return f"{looked_at}; none{within} has less CPU or less state"
+    shown = f", {SHOWN_MAX} are shown" if left > SHOWN_MAX else ""
+    return f"{looked_at}; {left} remain{within}, beaten by none in both CPU and state{shown}"
+
+
 def _prices(calibration: Calibration | None) -> str:
     """Whether the constants of the cost model are those measured here."""
-    groups = {"storing rows": calibration.storing, "joining them": calibration.joining} if calibration else {}
-    measured = [f"{name} {factor:.2g} times" for name, factor in groups.items() if factor is not None]
-    if not measured:
-        return "by default, since no query that runs has measured any"
-    return f"as measured by this query, {' and '.join(measured)} the default; exchanges and stages by default"
-
-
-def _cpu(budget: float) -> str:
-    return "none" if math.isinf(budget) else f"{budget:.3g}"
-
-
-def _bytes(budget: float) -> str:
-    return "none" if math.isinf(budget) else format_bytes(round(budget))
+    groups = {"storing a row": calibration.storing, "joining": calibration.joining} if calibration else {}
+    measured = [f"{name} {format_times(factor)}" for name, factor in groups.items() if factor is not None]
+    if measured:
+        return f"measured by this query: {', '.join(measured)} the default; exchanges and stages: default"
+    return (
+        f"default CPU by row, stage and micro-batch ({'too little measured yet' if calibration else 'nothing was run'})"
+    )

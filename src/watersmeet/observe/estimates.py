@@ -1,22 +1,21 @@
 """What a plan may cost before it has run: rows and bytes in its stores, matches and results a second.
 
-From rates, windows and selectivities by the model of `optimizer/join_graph.py`. A store holds
-
-    stored(S) = found(S, S) x (shortest window of S + largest delay)
-
-rows, and a node finds what its probe orders visit, hop by hop. A stream without a window counts as one with a window as
-long as the query has run. These are figures to compare plans by, not promises: skew, bursts and correlation are not in
-them.
+From rates, windows and selectivities by the model of `optimizer/join_graph.py`. A store holds what the optimiser counts
+as memory (`optimizer/kept_rows.py`): rows at most, on all slots together. A node finds what its probe orders visit, hop
+by hop. A stream without a window counts as one with a window as long as the query has run. These are figures to compare
+plans by, not promises: skew, bursts and correlation are not in them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from watersmeet.optimizer.assumptions import CODE_BYTES, RESIDUAL_SELECTIVITY, Assumptions, graph_of, width_of
+from watersmeet.optimizer.assumptions import RESIDUAL_SELECTIVITY, Assumptions, graph_of
+from watersmeet.optimizer.cost import CostModel
 from watersmeet.optimizer.join_graph import JoinGraph, Streams, as_streams
+from watersmeet.optimizer.kept_rows import stored_bytes
 from watersmeet.plan.layout import StoreLayout
 from watersmeet.plan.stages import JoinPlan, StagePlan
 from watersmeet.plan.tree import Join, Tree, streams_of, tree_text
@@ -28,7 +27,7 @@ class StoreEstimate:
     label: str
     stage: int
     rows: float
-    row_bytes: int
+    row_bytes: float
     rows_per_second: float
 
 
@@ -55,20 +54,35 @@ class Estimates:
 def estimate(query: JoinQuery, plan: JoinPlan, given: Assumptions) -> Estimates:
     """The costs of the first shape of every stage."""
     graph = graph_of(query, given)
+    model = CostModel(graph, batches_per_s=given.batches_per_s)
     stores, nodes = [], []
     for number, stage in enumerate(plan.stages):
-        for layout in stage.stores(number, 0):
-            rate = graph.found(_streams(layout.tree))
-            rows = rate * graph.kept_seconds(_streams(layout.tree))
-            stores.append(StoreEstimate(layout.label, number, rows, row_bytes(layout, query.windowed), rate))
+        for layout, together in _stores(plan, number):
+            streams = _streams(layout.tree)
+            row_bytes = stored_bytes(graph, streams)
+            rows = model.kept_bytes(streams, together) / row_bytes
+            stores.append(StoreEstimate(layout.label, number, rows, row_bytes, graph.found(streams)))
         nodes += _nodes(stage, number, plan, graph)
     by_spark = prod(given.by_spark.get(i, RESIDUAL_SELECTIVITY) for i in range(len(query.spark_residuals)))
     return Estimates(tuple(stores), tuple(nodes), graph.found(graph.everyone) * by_spark)
 
 
-def row_bytes(layout: StoreLayout, windowed: bool) -> int:
-    """Bytes of one stored row: its code and its payload; keys are stored once per value and left out."""
-    return (CODE_BYTES if windowed else 0) + sum(width_of(column.type) for column in layout.payload)
+def _stores(plan: JoinPlan, number: int) -> Iterator[tuple[StoreLayout, Streams]]:
+    """The stores of a stage, with the streams whose windows say how long its time buckets are: those of a node, or
+    all that a mixed node has indexed under one key."""
+    stage = plan.stages[number]
+    if not stage.hops:
+        for node in stage.shape(0):
+            for layout in node.inputs:
+                yield layout, _streams(node.tree)
+        return
+    together = 0
+    for i, other in enumerate(plan.stages):
+        if (other.node, other.key) == (stage.node, stage.key):
+            for layout in other.stores(i, 0):
+                together |= _streams(layout.tree)
+    for layout in stage.stores(number, 0):
+        yield layout, together
 
 
 def _streams(tree: Tree) -> Streams:

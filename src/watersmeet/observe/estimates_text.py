@@ -8,6 +8,7 @@ from itertools import combinations
 
 from watersmeet.observe.estimates import Estimates, estimate
 from watersmeet.optimizer.assumptions import KEY_SELECTIVITY, RESIDUAL_SELECTIVITY, TEXT_BYTES, Assumptions
+from watersmeet.optimizer.kept_rows import KEY_BYTES
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.query.expressions import columns_of, to_text
 from watersmeet.query.logical import JoinQuery, Stream
@@ -70,17 +71,17 @@ def estimates_text(query: JoinQuery, plan: JoinPlan, given: Assumptions) -> str:
     found = estimate(query, plan, given)
     labels = [*(store.label for store in found.stores), *(node.label for node in found.nodes)]
     width = max(map(len, labels))
-    lines.append(f"{'store':<{width}} {'stage':>5} {'rows/s in':>14} {'rows kept':>14} {'bytes/row':>9} {'bytes':>10}")
+    lines.append(f"{'store':<{width}} {'stage':>5} {'rows/s in':>14} {'rows max':>14} {'bytes/row':>9} {'bytes':>10}")
     for store in found.stores:
         size = format_bytes(round(store.rows * store.row_bytes))
         lines.append(
-            f"{store.label:<{width}} {store.stage:>5} {_figure(store.rows_per_second):>14} {_figure(store.rows):>14} "
-            f"{store.row_bytes:>9} {size:>10}"
+            f"{store.label:<{width}} {store.stage:>5} {figure(store.rows_per_second):>14} {figure(store.rows):>14} "
+            f"{store.row_bytes:>9,.0f} {size:>10}"
         )
     lines.append(f"{'join':<{width}} {'stage':>5} {'matches/s':>14} {'results/s':>14}")
     for node in found.nodes:
-        results = _figure(node.results_per_second) if node.results_per_second else "-"
-        lines.append(f"{node.label:<{width}} {node.stage:>5} {_figure(node.matches_per_second):>14} {results:>14}")
+        results = figure(node.results_per_second) if node.results_per_second else "-"
+        lines.append(f"{node.label:<{width}} {node.stage:>5} {figure(node.matches_per_second):>14} {results:>14}")
     lines.append(_total(query, found))
     return "\n".join([*lines, *(f"assumed: {line}" for line in assumed(query, given, ON_THE_COMMAND_LINE))])
 
@@ -92,12 +93,13 @@ def rates_wanted(missing: Sequence[str], say: Saying) -> str:
 
 def _total(query: JoinQuery, found: Estimates) -> str:
     what = "joined rows/s to aggregate" if query.aggregation is not None else "results/s"
-    return f"in all: {_figure(found.results_per_second)} {what}, {format_bytes(round(found.state_bytes))} of state"
+    state = f"{format_bytes(round(found.state_bytes))} of state at most, over all slots"
+    return f"in all: {figure(found.results_per_second)} {what}; {state}"
 
 
 def assumed(query: JoinQuery, given: Assumptions, say: Saying) -> Iterator[str]:
     """Everything the figures rest on; `by default` is what the user may want to say better, and how."""
-    yield "steady " + ", ".join(f"{stream.name} {_figure(given.rates[stream.name])} rows/s" for stream in query.streams)
+    yield "steady " + ", ".join(f"{stream.name} {figure(given.rates[stream.name])} rows/s" for stream in query.streams)
     for number in range(len(query.classes)):
         yield _share(f"key {number}", given.keys.get(number), KEY_SELECTIVITY, "of the pairs", say)
     for number in range(len(query.residuals)):
@@ -109,7 +111,8 @@ def assumed(query: JoinQuery, given: Assumptions, say: Saying) -> Iterator[str]:
         yield _share(f"filter {number}", given.filters.get(number), 1.0, of, say)
     if any(window is None for window in query.windows_us):
         yield f"streams without a window: what they hold after {format_duration(given.running_us)}{say.after}"
-    yield f"texts of {TEXT_BYTES} bytes; keys, stored once per value, and any groups are not counted"
+    groups = "; groups of the aggregation are not counted" if query.aggregation is not None else ""
+    yield f"texts take {TEXT_BYTES} bytes, the key of a store {KEY_BYTES}{groups}"
 
 
 def _share(name: str, share: float | None, default: float, of: str, say: Saying) -> str:
@@ -118,6 +121,6 @@ def _share(name: str, share: float | None, default: float, of: str, say: Saying)
     return f"{name} lets pass {share:.4g} {of}"
 
 
-def _figure(value: float) -> str:
+def figure(value: float) -> str:
     """Three digits at least, and all before the point."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -41,6 +41,10 @@ class Assumptions:
     costs: Mapping[str, float] = field(default_factory=dict)
     """Seconds to `insert`, `delete` and `join` a row, as a running query has measured them."""
 
+    @property
+    def batches_per_s(self) -> float:
+        return 1 / self.batch_s if self.batch_s else 1.0
+
 
 def graph_of(query: JoinQuery, given: Assumptions) -> JoinGraph:
     """The join graph of a query; a stream without a window has one as long as the query runs."""

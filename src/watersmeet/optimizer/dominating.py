@@ -37,6 +37,10 @@ class Budget:
     """A plan needs so much more memory than is expected of it, as a share: a budget is a promise, and how many results
     there are follows from shares that were learned."""
 
+    @property
+    def is_set(self) -> bool:
+        return min(self.cpu_s, self.memory_bytes) < math.inf
+
     def needed_bytes(self, plan: Plan) -> float:
         """Memory of a plan, with the margin."""
         return plan.memory_bytes * (1 + self.memory_margin)

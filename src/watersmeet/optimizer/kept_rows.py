@@ -38,13 +38,24 @@ LEAST_SHARE = 1e-9
 
 def kept_bytes(graph: JoinGraph, streams: Streams, batches_per_s: float, longest_s: float) -> float:
     """Bytes of a store at most, on all slots together, in a stage whose longest window is this."""
+    return graph.found(streams) * _kept_s(graph, streams, batches_per_s, longest_s) * stored_bytes(graph, streams)
+
+
+def stored_bytes(graph: JoinGraph, streams: Streams) -> float:
+    """Bytes of a row of a store."""
+    if streams.bit_count() == 1:
+        return graph.row_bytes(streams) + KEY_BYTES
+    return _result_bytes(graph, streams)
+
+
+def _kept_s(graph: JoinGraph, streams: Streams, batches_per_s: float, longest_s: float) -> float:
+    """Of how many seconds rows are kept."""
     bucket_s, batch_s = longest_s / BUCKETS_PER_WINDOW, 1 / batches_per_s
     late_s = bucket_s if graph.has_common_class else bucket_s + batch_s
     kept_s = min(graph.kept_seconds(streams) + late_s, graph.running_s)
     if streams.bit_count() == 1:
-        return graph.found(streams) * kept_s * (graph.row_bytes(streams) + KEY_BYTES)
-    seconds = _seconds_of_results(graph, streams, kept_s, bucket_s, batch_s)
-    return graph.found(streams) * seconds * _result_bytes(graph, streams)
+        return kept_s
+    return _seconds_of_results(graph, streams, kept_s, bucket_s, batch_s)
 
 
 def _seconds_of_results(graph: JoinGraph, streams: Streams, kept_s: float, bucket_s: float, batch_s: float) -> float:

@@ -41,7 +41,7 @@ from watersmeet.optimizer.state_selection import select_states
 from watersmeet.optimizer.state_splitting import small_tree
 from watersmeet.plan.probe_orders import ProbeOrder
 from watersmeet.plan.tree import Join, nodes_of
-from watersmeet.units import format_bytes
+from watersmeet.units import format_bytes, format_times
 
 EXHAUSTIVE_STREAMS_MAX = 6
 EXPLORED = 700_000
@@ -76,7 +76,8 @@ class Choice:
     """The plans that none of those looked at dominates, by memory ascending; the winner is one of them."""
     misses: tuple[Miss, ...]
     """The budgets that the winner exceeds: none if it is qualified."""
-    plans_seen: int
+    plans_seen: int | None
+    """None where all trees were looked at."""
     strategy: str
     reason: str
 
@@ -153,7 +154,9 @@ def optimise(
             plans.append(plan)
             if clock() >= end:
                 break
-    return _chosen(model, plans, budget, strategy.strip().lower(), preference)
+    has_seen_all = search is exhaustive or (search is auto and is_small)
+    seen = None if has_seen_all and len(model.graph.streams) > 2 else len({plan.states for plan in plans})
+    return _chosen(model, plans, seen, budget, strategy.strip().lower(), preference)
 
 
 def _searched_around(model: CostModel, plans: list[Plan], budget: Budget) -> list[Plan]:
@@ -170,7 +173,14 @@ def _explored_max(model: CostModel) -> int:
     return EXPLORED // len(model.graph.streams) ** 4
 
 
-def _chosen(model: CostModel, plans: Sequence[Plan], budget: Budget, strategy: str, preference: Preference) -> Choice:
+def _chosen(
+    model: CostModel,
+    plans: Sequence[Plan],
+    seen: int | None,
+    budget: Budget,
+    strategy: str,
+    preference: Preference,
+) -> Choice:
     undominated = dominating(plans)
     winner = min(undominated, key=lambda plan: rating(plan, budget, preference))
     missed = misses(winner, budget)
@@ -178,9 +188,9 @@ def _chosen(model: CostModel, plans: Sequence[Plan], budget: Budget, strategy: s
         winner=_candidate(model, winner),
         candidates=tuple(_candidate(model, plan) for plan in undominated),
         misses=missed,
-        plans_seen=len({plan.states for plan in plans}),
+        plans_seen=seen,
         strategy=strategy,
-        reason=_reason(undominated, budget, missed, preference),
+        reason=_reason(undominated, seen, budget, missed, preference),
     )
 
 
@@ -189,21 +199,24 @@ def _candidate(model: CostModel, plan: Plan) -> Candidate:
     return Candidate(tree, tuple([model.node(each).orders for each in inputs]), plan.cpu_s, plan.memory_bytes)
 
 
-_PREFERRED = {"cpu": "least CPU", "memory": "least memory", "balanced": "most room in both budgets"}
+_PREFERRED = {"cpu": "least CPU", "memory": "least state", "balanced": "most room in both budgets"}
 
 
-def _reason(undominated: Sequence[Plan], budget: Budget, missed: Sequence[Miss], preference: Preference) -> str:
+def _reason(
+    undominated: Sequence[Plan], seen: int | None, budget: Budget, missed: Sequence[Miss], preference: Preference
+) -> str:
     if missed:
-        return "no plan found is within its budgets; this one exceeds them least: " + " and ".join(map(_missed, missed))
+        which = "the only plan looked at, beyond" if seen == 1 else "no plan fits; this one is nearest"
+        return f"{which} its budgets: {', '.join(map(_missed, missed))}"
+    if seen == 1:
+        return "the only plan looked at"
     qualified = sum(map(budget.admits, undominated))
-    if qualified == 1:
-        return "the only plan within the budgets that no other dominates"
-    return f"{_PREFERRED[preference]} of {qualified} plans within the budgets that none of the others dominates"
+    best = "least CPU and least state" if qualified == 1 else _PREFERRED[preference]
+    plans = "all plans" if seen is None else "the plans looked at"
+    return f"{best} of {plans}{' within the budgets' if budget.is_set else ''}"
 
 
 def _missed(miss: Miss) -> str:
     if miss.resource == "cpu":
-        needed, budget = f"{miss.needed:.3g} CPU s/s", f"{miss.budget:.3g}"
-    else:
-        needed, budget = f"{format_bytes(round(miss.needed))} of state", format_bytes(round(miss.budget))
-    return f"{needed} where the budget is {budget} ({miss.factor:.2f} times)"
+        return f"CPU {format_times(miss.factor)} of {miss.budget:.3g} s/s"
+    return f"state {format_times(miss.factor)} of {format_bytes(round(miss.budget))}"

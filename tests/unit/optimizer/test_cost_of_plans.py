@@ -81,6 +81,7 @@ def test_stages_stores_and_matches_are_those_of_the_plan(where, tree):
         streams = as_streams(i for each in inside for i in streams_of(each))
         kept.append(CostModel(graph).kept_bytes(as_streams(streams_of(tree_kept)), streams))
     assert cost().memory_bytes == pytest.approx(sum(kept))
+    assert CostModel(found).plan_with_orders(root, orders).memory_bytes == pytest.approx(expected.state_bytes)
 
 
 @pytest.mark.parametrize("where", QUERIES.values(), ids=QUERIES)

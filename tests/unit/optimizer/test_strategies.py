@@ -51,22 +51,30 @@ def test_a_choice_says_what_it_is_and_why():
     assert [tree_text(each.tree, "ABC") for each in choice.candidates] == ["(A B C)", "((A B) C)"]
     assert choice.winner == choice.candidates[1]
     assert choice.winner.orders == (((1,), (0,)), ((1,), (0,)))
-    assert choice.reason == "least CPU of 2 plans within the budgets that none of the others dominates"
+    assert choice.reason == "least CPU of all plans"
     only = optimise(SET_1, Budget(memory_bytes=MJOIN.memory_bytes))
     assert only.winner == only.candidates[0]
     assert len(only.candidates) == 2
-    assert only.reason == "the only plan within the budgets that no other dominates"
+    assert only.reason == "least CPU and least state of all plans within the budgets"
 
 
 def test_a_choice_says_which_budget_is_missed_and_by_how_much():
     choice = optimise(SET_1, Budget(cpu_s=BJTREE.cpu_s / 2))
     assert [(miss.resource, miss.factor) for miss in choice.misses] == [("cpu", pytest.approx(2))]
-    assert choice.reason == (
-        "no plan found is within its budgets; this one exceeds them least: "
-        f"{BJTREE.cpu_s:.3g} CPU s/s where the budget is {BJTREE.cpu_s / 2:.3g} (2.00 times)"
-    )
+    assert choice.reason == (f"no plan fits; this one is nearest its budgets: CPU 2.00x of {BJTREE.cpu_s / 2:.3g} s/s")
     choice = optimise(SET_1, Budget(memory_bytes=MJOIN.memory_bytes / 3))
-    assert "300 B of state where the budget is 100 B (3.00 times)" in choice.reason
+    assert choice.reason.endswith(": state 3.00x of 100 B")
+    assert optimise(SET_1, Budget(memory_bytes=MJOIN.memory_bytes / 3), "mjoin").reason == (
+        "the only plan looked at, beyond its budgets: state 3.00x of 100 B"
+    )
+
+
+def test_a_choice_says_whether_all_trees_were_looked_at():
+    assert optimise(SET_1, Budget(), "exhaustive").plans_seen is None
+    assert optimise(SET_1, Budget(), "mjoin").plans_seen == 1
+    some = optimise(SET_1, Budget(1e9), "mjoin-init")
+    assert some.plans_seen == 2
+    assert some.reason == "least CPU of the plans looked at within the budgets"
 
 
 def test_unknown_strategies_are_refused_with_the_nearest():

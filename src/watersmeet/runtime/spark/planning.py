@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame
 
 from watersmeet.adaptation.events import Event
 from watersmeet.errors import OptionError, unknown_name
-from watersmeet.observe.costs_text import costs_text
+from watersmeet.observe.costs_text import ASKED_FOR, RUNS_NOW, TITLE, Other, costs_text
 from watersmeet.observe.estimates_text import IN_CODE, Saying, rates_wanted
 from watersmeet.optimizer.assumptions import Assumptions, graph_of
 from watersmeet.optimizer.cost import DEFAULT_PRICES, CostModel
@@ -129,15 +129,16 @@ class Planner:
         without `say`, not what they rest on."""
         known = completed(self.known, seen)
         if missing := [stream.name for stream in self.query.streams if stream.name not in known.rates]:
-            return "\n".join(["== Costs per slot ==", rates_wanted(missing, say or IN_CODE)])
+            return "\n".join([TITLE, rates_wanted(missing, say or IN_CODE)])
         model = self._model(known)
         calibration = calibrated(model, states_of(running), known.costs) if running is not None else None
         if calibration is not None:
             model = replace(model, prices=calibration.prices)
+        other = Other(running, RUNS_NOW) if running is not None else None
+        if other is None and not self.is_choice:
+            other = Other(self._trees()[0], ASKED_FOR)
         choice = self._choice(model)
-        return costs_text(
-            self.query, known, model, self.budget, choice, running=running, calibration=calibration, say=say
-        )
+        return costs_text(self.query, known, model, self.budget, choice, other=other, calibration=calibration, say=say)
 
     def _model(self, known: Assumptions) -> CostModel:
         return CostModel(
@@ -145,7 +146,7 @@ class Planner:
             SPARK_PRICES,
             slots=self.slots,
             cartesian=False,
-            batches_per_s=1 / known.batch_s if known.batch_s else 1.0,
+            batches_per_s=known.batches_per_s,
         )
 
     def _chosen(self, choice: Choice) -> JoinPlan:
