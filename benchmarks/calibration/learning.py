@@ -6,10 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.observe.first_rows import SAMPLE_ROWS, equal_share, passing_share
+from watersmeet.observe.first_rows import SAMPLE_ROWS, Floats, equal_share, passing_share, rows_by_key
 from watersmeet.optimizer.assumptions import Assumptions
 from watersmeet.query.expressions import columns_of
 from watersmeet.query.logical import JoinQuery, KeyClass
@@ -37,10 +36,9 @@ def _rate(times: pa.ChunkedArray) -> float:
     return len(us) * 1e6 / max(1, int(us.max()) - int(us.min()))
 
 
-def _by_key(key_class: KeyClass, tables: list[pa.Table]) -> npt.NDArray[np.float64]:
-    """By key and stream: rows."""
+def _by_key(key_class: KeyClass, tables: list[pa.Table]) -> Floats:
+    """By key and stream: all rows."""
     values = [tables[i][key_class.columns[i]].to_numpy() for i in sorted(key_class.streams)]
-    keys, key_of_row = np.unique(np.concatenate(values), return_inverse=True)
-    streams = np.repeat(sorted(key_class.streams), [len(each) for each in values])
-    cells = key_of_row * len(tables) + streams
-    return np.bincount(cells, minlength=len(keys) * len(tables)).reshape(-1, len(tables)).astype(np.float64)
+    stream = np.repeat(sorted(key_class.streams), [len(each) for each in values])
+    everyone = np.ones(len(stream), dtype=bool)
+    return rows_by_key(np.concatenate(values), stream, everyone, part=1, streams=len(tables))

@@ -1,7 +1,9 @@
 """What some rows of each stream tell of a predicate: the share of combinations that it lets pass.
 
 A key class: pairs of rows with equal keys, by all pairs of rows, over all pairs of its streams. Where none match it is
-as if half a pair had: no plan is free.
+as if half a pair had: no plan is free. Of many rows a part is counted, in two ways: rows by chance, which shows the
+keys that have many rows, and all rows of some keys, by their hash, which shows the others. (Pairs of a rare key would
+hardly ever be among rows by chance, and of few keys all may be left out.)
 
 Any other predicate: the combinations that pass, by those tested. There are too many to test all, and all that a few
 rows make say little: what counts is how many different rows take part. So rows are combined by chance, each of them
@@ -13,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from math import prod
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -25,20 +28,39 @@ SAMPLE_ROWS = 8192
 """Rows of a stream that are worth having, for predicates that are not keys."""
 COMBINATIONS = 32_768
 """Of these rows, so many are tested."""
+FREQUENT_ROWS = 32
+"""A key is one of those with many rows if so many are among those by chance."""
 LEAST_MATCHES = 0.5
 
+Integers: TypeAlias = npt.NDArray[np.int64]
+Floats: TypeAlias = npt.NDArray[np.float64]
 
-def equal_share(
-    rows_by_key: npt.NDArray[np.float64], rows: Sequence[int], streams: Sequence[int], part: int = 1
-) -> float | None:
-    """Of a key class over some streams, by its rows of each key and stream, of every so manieth key, and all rows by
-    stream; None if there is no pair of rows."""
+
+def equal_share(rows_by_key: Floats, rows: Sequence[int], streams: Sequence[int]) -> float | None:
+    """Of a key class over some streams, by its rows of each key and stream, and all rows by stream; None if there is no
+    pair of rows."""
     pairs = list(combinations(streams, 2))
     possible = sum(rows[i] * rows[j] for i, j in pairs)
     if not possible:
         return None
-    equal = part * sum(float(rows_by_key[:, i] @ rows_by_key[:, j]) for i, j in pairs)
+    equal = sum(float(rows_by_key[:, i] @ rows_by_key[:, j]) for i, j in pairs)
     return max(equal, LEAST_MATCHES) / possible
+
+
+def rows_by_key(
+    hashes: Integers, stream: Integers, by_chance: npt.NDArray[np.bool_], part: int, streams: int
+) -> Floats:
+    """By key and stream, so many rows that two streams have as many pairs as is to be expected: of rows by chance, one
+    in `part`, and of all rows whose hash is a multiple of `part`."""
+    keys, key_of_row = np.unique(hashes, return_inverse=True)
+
+    def counted(chosen: npt.NDArray[np.bool_]) -> Floats:
+        cells = key_of_row[chosen] * streams + stream[chosen]
+        return np.bincount(cells, minlength=len(keys) * streams).reshape(-1, streams).astype(np.float64)
+
+    by_chance_of_key = counted(by_chance)
+    is_frequent = by_chance_of_key.sum(axis=1, keepdims=True) >= FREQUENT_ROWS
+    return np.where(is_frequent, by_chance_of_key * part, counted(hashes % part == 0) * part**0.5)
 
 
 def passing_share(predicate: Expression, samples: Mapping[str, pa.RecordBatch]) -> float | None:

@@ -5,7 +5,7 @@
 | rate of a stream           | its rows that the filters keep, by the event time that the batch covers; without        |
 |                            | windows there is no such time, and only the proportions of the rates count              |
 | selectivity of a predicate | `observe/first_rows.py`: of a key class by the hashes of its keys, which a Spark job    |
-|                            | without a shuffle brings to the driver, those of about 100,000 rows; of any other by    |
+|                            | without a shuffle brings to the driver, those of some 100,000 rows; of any other by     |
 |                            | some thousand rows of each stream                                                       |
 
 What the batch does not show at all (a stream without rows) has its default.
@@ -15,15 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from watersmeet.errors import WatersmeetError
-from watersmeet.observe.first_rows import SAMPLE_ROWS, equal_share, passing_share
+from watersmeet.observe.first_rows import SAMPLE_ROWS, equal_share, passing_share, rows_by_key
 from watersmeet.optimizer.assumptions import Assumptions
 from watersmeet.plan.frame import STREAM, TIME, SourceFrame, source_frame, source_name
 from watersmeet.plan.layout import KeyValue
@@ -32,7 +30,7 @@ from watersmeet.query.logical import JoinQuery
 from watersmeet.runtime.spark.source import KEEP
 
 KEYED_ROWS = 100_000
-"""About so many rows are counted by key, in a larger batch: those whose hash is in a part of all hashes."""
+"""About so many rows are counted in each of two ways, in a larger batch (`observe/first_rows.py`)."""
 UNTIMED_S = 1.0
 """How long a batch counts as where nothing says how long it took to arrive."""
 
@@ -78,25 +76,17 @@ def _key_selectivities(
         cases = " ".join(f"WHEN {i} THEN {source.column_of(i, KeyValue(number))}" for i in sorted(key_class.streams))
         value = f"CASE {STREAM} {cases} END"
         hashes.append(f"CASE WHEN {value} IS NOT NULL THEN xxhash64({value}) END AS hash{number}")
-    counted = " OR ".join(f"pmod(hash{number}, {part}) = 0" for number in range(len(hashes)))
-    keyed = rows.selectExpr(STREAM, *hashes).filter(counted).toArrow()
+    counted = " OR ".join(["by_chance", *(f"pmod(hash{number}, {part}) = 0" for number in range(len(hashes)))])
+    keyed = rows.selectExpr(STREAM, f"rand(0) * {part} < 1 AS by_chance", *hashes).filter(counted).toArrow()
     found: dict[int, float] = {}
     for number, key_class in enumerate(query.classes):
-        by_key = _rows_by_key(keyed, number, part, len(counts))
-        share = equal_share(by_key, counts, sorted(key_class.streams), part)
+        known = keyed.filter(pc.field(f"hash{number}").is_valid())
+        hashed, stream, by_chance = (known[name].to_numpy() for name in (f"hash{number}", STREAM, "by_chance"))
+        by_key = rows_by_key(hashed, stream, by_chance, part, len(counts))
+        share = equal_share(by_key, counts, sorted(key_class.streams))
         if share is not None:
             found[number] = share
     return found
-
-
-def _rows_by_key(keyed: pa.Table, number: int, part: int, streams: int) -> npt.NDArray[np.float64]:
-    """By key of a class, of those that count, and by stream: rows."""
-    known = keyed.filter(pc.field(f"hash{number}").is_valid())
-    hashes = known[f"hash{number}"].to_numpy()
-    counts = hashes % part == 0
-    keys, key_of_row = np.unique(hashes[counts], return_inverse=True)
-    cells = key_of_row * streams + known[STREAM].to_numpy()[counts]
-    return np.bincount(cells, minlength=len(keys) * streams).reshape(-1, streams).astype(np.float64)
 
 
 def _residual_selectivities(query: JoinQuery, source: SourceFrame, rows: DataFrame) -> dict[int, float]:
@@ -116,12 +106,12 @@ def _residual_selectivities(query: JoinQuery, source: SourceFrame, rows: DataFra
 
 
 def _sample(query: JoinQuery, source: SourceFrame, rows: DataFrame, columns: Sequence[Column]) -> pa.RecordBatch:
-    """Some rows of a stream, chosen by their content; columns in the order given."""
+    """Some rows of a stream, chosen by chance; columns in the order given."""
     ordinal = next(i for i, stream in enumerate(query.streams) if stream.name == columns[0].stream)
     stream = query.streams[ordinal]
     places = dict(source.columns[ordinal])
     texts = [source_name(places[column]) if column in places else TIME for column in columns]
-    chosen = rows.filter(f"{STREAM} = {ordinal}").orderBy(F.expr(f"xxhash64({', '.join(texts)})")).limit(SAMPLE_ROWS)
+    chosen = rows.filter(f"{STREAM} = {ordinal}").orderBy(F.rand(0)).limit(SAMPLE_ROWS)
     found = chosen.selectExpr(*(f"{text} AS c{i}" for i, text in enumerate(texts))).toArrow()
     schema = pa.schema([pa.field(column.name, stream.schema.field(column.name).type) for column in columns])
     return pa.RecordBatch.from_arrays(
