@@ -156,12 +156,12 @@ class CostModel:
 
     def _plan_with(self, costs: Mapping[Streams, NodeCost], nodes: Nodes) -> Plan:
         """The cost of a tree, by that of its nodes."""
-        everyone = self.graph.everyone
-        cpu_s, memory = self.joint_cpu_s(costs[everyone], None) if self.is_distributed else 0.0, 0.0
+        everyone, is_distributed = self.graph.everyone, self.is_distributed
+        cpu_s, memory = self.joint_cpu_s(costs[everyone], None) if is_distributed else 0.0, 0.0
         for streams, node in costs.items():
             cpu_s += node.cpu_s
             memory += node.memory_bytes
-            if self.is_distributed:
+            if is_distributed:
                 for each in nodes[streams]:
                     if each in costs:
                         cpu_s += self.joint_cpu_s(costs[each], node)

@@ -91,13 +91,16 @@ def _key_selectivities(
 
 def _residual_selectivities(query: JoinQuery, source: SourceFrame, rows: DataFrame) -> dict[int, float]:
     """By residual; one that fails on some combination, or whose streams have no rows yet, has its default."""
+    columns = dict.fromkeys(column for residual in query.residuals for column in columns_of(residual))
+    by_stream: dict[str, list[Column]] = {}
+    for column in columns:
+        by_stream.setdefault(column.stream, []).append(column)
+    samples = {name: _sample(query, source, rows, wanted) for name, wanted in by_stream.items()}
     found: dict[int, float] = {}
     for number, residual in enumerate(query.residuals):
-        columns = columns_of(residual)
-        names = list(dict.fromkeys(column.stream for column in columns))
-        samples = {name: _sample(query, source, rows, [c for c in columns if c.stream == name]) for name in names}
+        names = dict.fromkeys(column.stream for column in columns_of(residual))
         try:
-            share = passing_share(residual, samples)
+            share = passing_share(residual, {name: samples[name] for name in names})
         except WatersmeetError:  # where it fails for good, the query will say so
             continue
         if share is not None:
