@@ -1,5 +1,5 @@
-"""What the first micro-batch of a query tells of its data: as a query on Spark learns it (`runtime/spark/learning.py`),
-with the same estimates (`observe/first_rows.py`) from as many rows."""
+"""What the first micro-batches of a query tell of its data, as on Spark (`runtime/spark/learning.py`): with the same
+estimates (`observe/first_rows.py`) from as many rows."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ import pyarrow.compute as pc
 from watersmeet.adaptation.clean_up import BYTES_AT_ONCE, cleaning_orders
 from watersmeet.adaptation.coordinator import Coordinator
 from watersmeet.adaptation.events import Event
+from watersmeet.adaptation.memory_shares import MemoryShares
 from watersmeet.adaptation.spilling import SpillSettings
 from watersmeet.engine.aggregate import aggregate_step
 from watersmeet.engine.compaction import Merging
@@ -41,6 +43,7 @@ from watersmeet.query.expressions import Column
 from watersmeet.query.logical import JoinQuery, Stream, internal_name
 from watersmeet.query.types import is_floating
 from watersmeet.runtime.epoch import (
+    Intake,
     arrived,
     closing_tasks,
     commit,
@@ -52,7 +55,8 @@ from watersmeet.runtime.epoch import (
     resumed,
     slot_tasks,
 )
-from watersmeet.state.manifest import Manifest, Order, before_first_epoch, from_json
+from watersmeet.runtime.replay import replayed
+from watersmeet.state.manifest import FirstBatch, Manifest, Order, before_first_epoch, from_json
 from watersmeet.state.storage import create, names, remove
 from watersmeet.state.tiers import Tiers
 
@@ -101,7 +105,7 @@ class InProcessQuery:
         self.plan = plan_join(query, tuple(trees) or (default_tree(query),), partitions, mode, orders)
         if self.plan.aggregate is not None and not self.plan.aggregate.by_engine:
             raise QueryError("what the engine has no expression for is evaluated by Spark")
-        self.folder, self.memory, self.budget = folder, memory, memory_budget_bytes
+        self.folder, self.memory, self.budget, self.mode = folder, memory, memory_budget_bytes, mode
         self.hash_keys, self.cut, self.merging = hash_keys, cut, merging
         manifests = names(folder / "manifests")
         if manifests:
@@ -128,6 +132,29 @@ class InProcessQuery:
         closed = self.close_windows()
         return results if closed is None else pa.concat_tables([results, closed])
 
+    def replan(
+        self, tree: Join, first: Sequence[tuple[Mapping[str, pa.Table], FirstBatch]], orders: ProbeOrders = NO_ORDERS
+    ) -> None:
+        """Go on with another plan, as if it had run from the start; `first` are all batches so far. It is committed
+        with the next epoch."""
+        last = self.manifest
+        self.plan = plan_join(self.query, (tree,), self.plan.partitions, self.mode, orders)
+        self.coordinator = self.coordinator.for_plan(self.plan)
+        nowhere = [[0] * self.plan.stage_count] * last.slots
+        nothing = before_first_epoch(len(self.query.streams), self.plan.stage_count, self.plan.partitions, last.slots)
+
+        def join(before: Manifest, number: int) -> tuple[Sequence[SlotReport], Intake]:
+            self.manifest = before
+            _, reports = self._run_stages(self._inboxes(first[number][0]), (), nowhere)
+            return reports, intake_of(self.plan, reports)
+
+        def close(before: Manifest) -> Sequence[SlotReport]:
+            self.manifest = before
+            return self._close(nowhere)[1]
+
+        made = replayed(self.plan, nothing, [known for _, known in first], join, close)
+        self.manifest = replace(made, epoch=last.epoch)
+
     def clean_up(
         self, *, bytes_at_once: int = BYTES_AT_ONCE, kept_slots: Container[int] | None = None
     ) -> Iterator[pa.Table]:
@@ -149,7 +176,7 @@ class InProcessQuery:
 
     def attempt_orders(self, orders: Sequence[Order]) -> tuple[pa.Table, Manifest]:
         """Run an epoch without rows that carries out some orders, and do not commit it."""
-        outputs, reports = self._run_stages([[] for _ in range(self.plan.stage_count)], orders)
+        outputs, reports = self._run_stages(self._inboxes({}), orders, self.coordinator.memory)
         after = commit_cleaning(self.plan, self.manifest, reports, orders)
         return self._shown(outputs, after), after
 
@@ -165,13 +192,8 @@ class InProcessQuery:
         self, batch: Mapping[str, pa.Table], *, now_ms: int = 0, idle_timeout_ms: int | None = None
     ) -> tuple[pa.Table, Manifest]:
         """Run one epoch without committing it, as a task that fails afterwards would."""
-        inboxes: list[list[pa.RecordBatch]] = [[] for _ in range(self.plan.stage_count)]
-        for i, stream in enumerate(self.query.streams):
-            if stream.name in batch:
-                for place in self.plan.places(i):
-                    inboxes[place.stage].append(self.frame(i, place, batch[stream.name]))
         orders = self.orders or self.coordinator.orders
-        outputs, reports = self._run_stages(inboxes, orders)
+        outputs, reports = self._run_stages(self._inboxes(batch), orders, self.coordinator.memory)
         after = commit(
             self.plan,
             self.manifest,
@@ -184,13 +206,21 @@ class InProcessQuery:
         )
         return self._shown(outputs, after), after
 
+    def _inboxes(self, batch: Mapping[str, pa.Table]) -> list[list[pa.RecordBatch]]:
+        """The rows of a batch, by stage."""
+        inboxes: list[list[pa.RecordBatch]] = [[] for _ in range(self.plan.stage_count)]
+        for i, stream in enumerate(self.query.streams):
+            if stream.name in batch:
+                for place in self.plan.places(i):
+                    inboxes[place.stage].append(self.frame(i, place, batch[stream.name]))
+        return inboxes
+
     def _run_stages(
-        self, inboxes: list[list[pa.RecordBatch]], orders: Sequence[Order]
+        self, inboxes: list[list[pa.RecordBatch]], orders: Sequence[Order], memory: MemoryShares | None
     ) -> tuple[list[pa.RecordBatch], list[SlotReport]]:
         attempt = uuid.uuid4().hex[:8]  # a name no attempt before a restart has used
         outputs: list[pa.RecordBatch] = []
         reports: list[SlotReport] = []
-        memory = self.coordinator.memory
         for number in range(self.plan.stage_count):
             run = step if number < len(self.plan.stages) else aggregate_step
             for task in slot_tasks(self.plan, self.manifest, number, orders, memory):
@@ -217,10 +247,13 @@ class InProcessQuery:
 
     def attempt_closing(self) -> tuple[pa.Table, Manifest]:
         """Run an epoch without rows, which closes windows, and do not commit it."""
+        rows, reports = self._close(self.coordinator.memory)
+        return rows, commit_closing(self.plan, self.manifest, reports)
+
+    def _close(self, memory: MemoryShares | None) -> tuple[pa.Table, list[SlotReport]]:
         assert self.plan.aggregate is not None
         attempt = uuid.uuid4().hex[:8]
         emitted: list[Emitted] = []
-        memory = self.coordinator.memory
         reports = [
             drain(
                 aggregate_step(self.plan, named(task, attempt), [], self._tiers(task), self.cut, self.merging), emitted
@@ -228,7 +261,7 @@ class InProcessQuery:
             for task in closing_tasks(self.plan, self.manifest, memory)
         ]
         rows = pa.Table.from_batches([one.rows for one in emitted], schema=self.plan.aggregate.output_schema)
-        return rows, commit_closing(self.plan, self.manifest, reports)
+        return rows, reports
 
     def accept(self, after: Manifest) -> None:
         """Commit: the manifest becomes the state, and files it no longer names are removed."""

@@ -8,6 +8,8 @@
         manifests/<epoch>.json  created exclusively: whoever creates epoch e owns it, all others are fenced
         acks/<epoch>            the sink has the results of the epoch
         segments/               state
+        trial/                  while the plan may still change: rows of the first micro-batches; afterwards, if it has:
+                                what took the place of query.json, and the state that the change began with
         statistics.arrow        what is known of partition groups; it may be missing or old
 
 An epoch lives through these steps, and a crash after any of them is recovered from what the folder says:
@@ -25,7 +27,7 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 
@@ -33,6 +35,7 @@ from watersmeet.errors import CheckpointError, FencedError
 from watersmeet.failpoints import failpoint
 from watersmeet.state.manifest import BEFORE_FIRST_EPOCH, FORMAT_VERSION, Manifest, from_json
 from watersmeet.state.storage import TEMPORARY, create, names, remove, writing
+from watersmeet.state.trial_files import TrialFiles
 
 SCRATCH = ".scratch-"
 STATISTICS = "statistics.arrow"
@@ -47,6 +50,7 @@ class Checkpoint:
         self.location = location
         self.folder = location / "watersmeet"
         self.segments = self.folder / "segments"
+        self.trial = TrialFiles(self.folder / "trial")
         self._lock: BinaryIO | None = None
 
     @property
@@ -92,10 +96,9 @@ class Checkpoint:
 
     def require_same_join(self, marks: Mapping[str, str]) -> None:
         """Refuse a join that differs from the one that the checkpoint is for, naming every difference."""
-        path = self.folder / "query.json"
-        if not path.exists():
+        found = self._join()
+        if found is None:
             return
-        found = json.loads(path.read_bytes())
         if found["format"] != FORMAT_VERSION:
             raise CheckpointError(
                 f"the checkpoint has format {found['format']}, this watersmeet reads format {FORMAT_VERSION}",
@@ -119,16 +122,30 @@ class Checkpoint:
         orders of its nodes are kept too, though they may change."""
         path = self.folder / "query.json"
         if not path.exists():
-            kept = {"format": FORMAT_VERSION, "fingerprint": dict(marks), "probeOrders": dict(orders)}
-            create(path, json.dumps(kept, indent=1).encode())
+            create(path, _join_text(marks, orders))
+
+    def note_join(self, marks: Mapping[str, str], orders: Mapping[str, list[list[int]]]) -> str:
+        """The join with another plan: the checkpoint is for it when a manifest names the file that is returned."""
+        return self.trial.put(_join_text(marks, orders), ".json").name
 
     def remembered_plan(self) -> tuple[str, dict[str, list[list[int]]]] | None:
         """The plan of the join that the checkpoint is for, and its probe orders; None where it is for none yet."""
-        path = self.folder / "query.json"
-        if not path.exists():
-            return None
-        found = json.loads(path.read_bytes())
-        return found.get("fingerprint", {}).get("plan", ""), found.get("probeOrders", {})
+        found = self._join()
+        return None if found is None else (found.get("fingerprint", {}).get("plan", ""), found.get("probeOrders", {}))
+
+    def _join(self) -> dict[str, Any] | None:
+        """What the checkpoint is for."""
+        last = self.latest()
+        path = self.folder / "query.json" if last is None or last.join is None else self.trial.folder / last.join
+        try:
+            found: dict[str, Any] = json.loads(path.read_bytes())
+        except FileNotFoundError:
+            if last is None or last.join is None:
+                return None
+            raise CheckpointError(
+                f"{path} is missing", hint="restore it, or start with a new checkpointLocation"
+            ) from None
+        return found
 
     def latest(self) -> Manifest | None:
         """The last committed manifest."""
@@ -136,7 +153,15 @@ class Checkpoint:
         return self.read(int(found[-1].removesuffix(".json"))) if found else None
 
     def read(self, epoch: int) -> Manifest:
-        path = self._manifest(epoch)
+        return self._read(self._manifest(epoch))
+
+    def before(self, manifest: Manifest) -> Manifest | None:
+        """The manifest that an epoch ran on; None if it was the first."""
+        if manifest.base is not None:
+            return self._read(self.trial.folder / manifest.base)
+        return self.read(manifest.epoch - 1) if manifest.epoch > 0 else None
+
+    def _read(self, path: Path) -> Manifest:
         try:
             return from_json(path.read_bytes())
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -199,6 +224,7 @@ class Checkpoint:
             return
         for name in older.segments.keys() - manifest.segments.keys():
             remove(self.segments / name)
+        self.trial.remove(older.trial_files - manifest.trial_files)
         failpoint("during-discard")
         remove(self._manifest(older.epoch))
         remove(self._ack(older.epoch))
@@ -206,13 +232,16 @@ class Checkpoint:
     def sweep(self, *live: Manifest | None) -> int:
         """Remove files that no live manifest names: leftovers of attempts that failed. Returns how many there were."""
         kept = {name for manifest in live if manifest is not None for name in manifest.segments}
+        tried = {name for manifest in live if manifest is not None for name in manifest.trial_files}
         epochs = {manifest.epoch for manifest in live if manifest is not None}
         removed = 0
-        for folder in (self.folder, self.segments, self.folder / "manifests", self.folder / "acks"):
+        folders = (self.segments, self.trial.folder, self.folder / "manifests", self.folder / "acks")
+        for folder in (self.folder, *folders):
             entries = list(os.scandir(folder)) if folder.is_dir() else []
             for entry in entries:
                 stale = entry.name.startswith((TEMPORARY, SCRATCH))
                 stale |= folder == self.segments and entry.name not in kept
+                stale |= folder == self.trial.folder and entry.name not in tried
                 stale = stale or (
                     folder.name in ("manifests", "acks") and int(entry.name.partition(".")[0]) not in epochs
                 )
@@ -226,3 +255,8 @@ class Checkpoint:
 
     def _ack(self, epoch: int) -> Path:
         return self.folder / "acks" / f"{epoch:012d}"
+
+
+def _join_text(marks: Mapping[str, str], orders: Mapping[str, list[list[int]]]) -> bytes:
+    kept = {"format": FORMAT_VERSION, "fingerprint": dict(marks), "probeOrders": dict(orders)}
+    return json.dumps(kept, indent=1).encode()

@@ -3,7 +3,9 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 
 from watersmeet.errors import CheckpointError, FencedError
@@ -154,6 +156,49 @@ def test_a_sweep_removes_orphans_and_nothing_else(tmp_path):
     assert removed == 6
     assert checkpoint.sweep(older, newer) == 0
     checkpoint.release()
+
+
+def test_a_manifest_may_name_another_join_and_another_state_to_begin_with(tmp_path):
+    checkpoint = Checkpoint(tmp_path)
+    checkpoint.remember_join({"plan": "old"}, {})
+    older = manifest(0, "a")
+    checkpoint.commit(older)
+    join = checkpoint.note_join({"plan": "new"}, {"(a b)": [[1], [0]]})
+    assert checkpoint.remembered_plan() == ("old", {})
+    base = replace(manifest(0, "b"), join=join)
+    file = checkpoint.trial.put(base.to_json(), ".json").name
+    newer = replace(manifest(1, "b", "c"), join=join, base=file)
+    checkpoint.commit(newer)
+    assert checkpoint.remembered_plan() == ("new", {"(a b)": [[1], [0]]})
+    assert checkpoint.before(newer) == base
+    assert checkpoint.before(replace(newer, base=None)) == older
+    assert checkpoint.before(older) is None
+    checkpoint.trial.put(b"orphan", ".arrow")
+    checkpoint.sweep(newer)
+    assert {path.name for path in checkpoint.trial.folder.iterdir()} == {join, file}
+    newest = replace(manifest(2, "c"), join=join)
+    checkpoint.commit(newest)
+    checkpoint.discard_before(newest, newer)
+    assert {path.name for path in checkpoint.trial.folder.iterdir()} == {join}
+    with pytest.raises(CheckpointError, match="plan: checkpoint has 'new', query has 'old'"):
+        checkpoint.require_same_join({"plan": "old"})
+
+
+def test_files_of_a_trial_are_checked_when_they_are_read(tmp_path):
+    files = Checkpoint(tmp_path).trial
+    rows = pa.record_batch({"k": [1, 2], "v": ["x", None]})
+    file, count = files.put_rows([rows, rows.slice(1)])
+    assert count == 3
+    assert list(files.rows(file)) == [rows, rows.slice(1)]
+    nothing, count = files.put_rows([])
+    assert (list(files.rows(nothing)), count) == ([], 0)
+    path = files.folder / file.name
+    path.write_bytes(path.read_bytes()[::-1])
+    with pytest.raises(CheckpointError, match="other bytes than were written"):
+        list(files.rows(file))
+    files.remove([file.name, "none"])
+    with pytest.raises(CheckpointError, match="No such file"):
+        list(files.rows(file))
 
 
 def test_checkpoints_have_names_of_their_own(tmp_path):

@@ -10,6 +10,7 @@ from watersmeet.plan.partitioning import even_assignment
 from watersmeet.state.manifest import (
     FORMAT_VERSION,
     ExtentRef,
+    FirstBatch,
     Manifest,
     SegmentRef,
     before_first_epoch,
@@ -56,7 +57,10 @@ def covered(value: Manifest) -> list[tuple[int, int, int]]:
     )
 
 
-@pytest.mark.parametrize("value", [manifest(), manifest(slots=4), before_first_epoch(3, 2, 16, 2)])
+YOUNG = replace(manifest(), first=(FirstBatch(SEGMENT, 9, None, (0, 99)),), join="a.json", base="b.json")
+
+
+@pytest.mark.parametrize("value", [manifest(), manifest(slots=4), before_first_epoch(3, 2, 16, 2), YOUNG])
 def test_a_manifest_survives_json(value):
     assert from_json(value.to_json()) == value
 

@@ -18,32 +18,33 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import partial
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from watersmeet.adaptation.clean_up import cleaning_orders, groups_left
+from watersmeet.adaptation.clean_up import cleaning_orders
 from watersmeet.adaptation.coordinator import ASKED_FOR, Coordinator
 from watersmeet.adaptation.events import Event
 from watersmeet.engine.task import SlotReport
 from watersmeet.errors import CheckpointError, WatersmeetError, error_from_worker
 from watersmeet.failpoints import failpoint
 from watersmeet.observe.progress import EpochProgress
-from watersmeet.observe.statistics import arrivals, costs, selectivities, stores
-from watersmeet.plan.fingerprint import fingerprint
+from watersmeet.plan.fingerprint import fingerprint, plan_text
 from watersmeet.plan.probe_orders import orders_as_texts
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.query.logical import JoinQuery
 from watersmeet.runtime.epoch import Intake, commit, commit_cleaning, commit_closing, counts_of, must_close, resumed
 from watersmeet.runtime.spark.job import Duties, EpochJob
 from watersmeet.runtime.spark.part_files import PartFolder
+from watersmeet.runtime.spark.progress import Times, progress_of
 from watersmeet.runtime.spark.sinks import FileSink, Sink
 from watersmeet.runtime.spark.slot_work import Folders
+from watersmeet.runtime.spark.trial import Kept, Trial
 from watersmeet.state.checkpoint import Checkpoint
-from watersmeet.state.manifest import Manifest, Order, before_first_epoch
+from watersmeet.state.manifest import FirstBatch, Manifest, Order, before_first_epoch
 
 
 class Stopped(Exception):
@@ -60,6 +61,16 @@ def _plain_errors() -> Iterator[None]:
         if found is None:
             raise
         raise found from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Ground:
+    """What a batch is joined with: the state before it; the file of that, if no epoch has left it like this; and the
+    file of the batch's own rows, if they may be joined again."""
+
+    last: Manifest | None
+    base: str | None = None
+    kept: Kept | None = None
 
 
 class EpochDriver:
@@ -79,9 +90,9 @@ class EpochDriver:
         on_progress: Callable[[EpochProgress], None],
         coordinator: Coordinator,
         session: SparkSession,
-        choose: Callable[[DataFrame], tuple[JoinPlan, Event]] | None = None,
+        trial: Trial | None = None,
     ) -> None:
-        """`choose` gives the plan when the first batch is seen; until then `plan` stands for it."""
+        """With a `trial`, the plan is chosen by what the first batches show; until then `plan` stands for it."""
         self.query, self.plan, self.checkpoint, self.folders, self.sink = query, plan, checkpoint, folders, sink
         self.slots, self.idle_timeout_ms, self.parts, self.on_progress = slots, idle_timeout_ms, parts, on_progress
         self.failure: WatersmeetError | None = None
@@ -89,7 +100,7 @@ class EpochDriver:
         self._closed = self._is_cleaning = False
         self._committed = checkpoint.latest()
         self._started: float | None = None
-        self._session, self._choose = session, choose
+        self._session, self._trial = session, trial
         self._untold: list[Event] = []
         self._clone: SparkSession | None = None
         self._tag = f"watersmeet-{uuid.uuid4().hex}"
@@ -171,8 +182,8 @@ class EpochDriver:
         """The manifest before an unacknowledged one; leftovers of failed attempts are removed."""
         last = self._committed
         before = None
-        if last is not None and not self.checkpoint.is_acknowledged(last.epoch) and last.epoch > 0:
-            before = self.checkpoint.read(last.epoch - 1)
+        if last is not None and not self.checkpoint.is_acknowledged(last.epoch):
+            before = self.checkpoint.before(last)
         self.checkpoint.sweep(last, before)
         return before
 
@@ -193,9 +204,7 @@ class EpochDriver:
         self._require_sent(
             f"go on to batch {batch_id}", hint="the folder 'spark' of the checkpoint does not belong to this state"
         )
-        if self._choose is not None:
-            self._adopt(*self._choose(batch))
-        progress = self._advance(batch, batch_id, self._committed)
+        progress = self._advance(batch, batch_id, self._try_plan(batch, self._committed))
         if self._committed is not None and must_close(self.plan, self._committed):
             closed = self._close_windows(self._committed)
             results = progress.counts.get("results", 0) + closed
@@ -208,11 +217,43 @@ class EpochDriver:
             )
         self.on_progress(progress)
 
+    def _try_plan(self, batch: DataFrame, last: Manifest | None) -> _Ground:
+        """Choose a plan, if it is time to; what the batch is to be joined with, then."""
+        if self._trial is None or (last is not None and not last.first):
+            return _Ground(last)
+        verdict = self._trial.look(batch, last)
+        ground = _Ground(last, kept=verdict.kept)
+        if verdict.chosen is not None:
+            plan, event = verdict.chosen
+            if last is None:
+                self._adopt(plan, event)
+                self.remember_plan()
+            elif (plan.trees, plan.orders) != (self.plan.trees, self.plan.orders):
+                ground = self._changed(plan, event, last, batch)
+        return ground
+
     def _adopt(self, plan: JoinPlan, event: Event) -> None:
-        """From now on the checkpoint is for this plan. (After a crash before this, another one may be chosen.)"""
-        self.plan, self._choose, self._untold = plan, None, [event]
+        self.plan, self._untold = plan, [event]
         self.coordinator = self.coordinator.for_plan(plan)
-        self.remember_plan()
+
+    def _changed(self, plan: JoinPlan, event: Event, last: Manifest, batch: DataFrame) -> _Ground:
+        """The state as another plan has it. The checkpoint is for that plan when the next epoch is committed."""
+        join = self.checkpoint.note_join(fingerprint(self.query, plan), orders_as_texts(plan.orders, plan.names))
+        if plan.trees == self.plan.trees:
+            self.plan = plan
+            return _Ground(replace(last, join=join))
+        details = {
+            **event.details,
+            "previousPlan": plan_text(self.plan),
+            "rowsJoinedAgain": sum(each.rows for each in last.first),
+        }
+        self._adopt(plan, replace(event, details=details))
+        assert self._trial is not None
+        run = partial(self._job, is_sent=False)
+        found = self._trial.replay(plan, self._nothing(self.slots), last.first, batch, run)
+        self._require_open()
+        made = replace(found, epoch=last.epoch, batch=last.batch, join=join)
+        return _Ground(made, base=self.checkpoint.trial.put(made.to_json(), ".json").name)
 
     def remember_plan(self) -> None:
         self.checkpoint.remember_join(
@@ -242,14 +283,16 @@ class EpochDriver:
             committed = self._commit_and_send(job, after, last)
         results = counts_of(reports).get("results", 0)
         intake = Intake((0,) * len(self.plan.names), (None,) * len(self.plan.names))
-        progress = self._progress(before, after, intake, reports, (started, joined, committed), reason)
+        progress = self._progress(
+            before, after, intake, reports, Times(started, joined, committed, time.monotonic()), reason
+        )
         if must_close(self.plan, after):
             results += self._close_windows(after)
         self.on_progress(progress)
         return results
 
-    def _advance(self, batch: DataFrame, batch_id: int, last: Manifest | None) -> EpochProgress:
-        started = time.monotonic()
+    def _advance(self, batch: DataFrame, batch_id: int, ground: _Ground) -> EpochProgress:
+        started, last = time.monotonic(), ground.last
         before = resumed(self.plan, last or self._nothing(self.slots), self.slots)
         orders = self.coordinator.orders
         job = self._job(before, batch, Duties(orders, memory=self.coordinator.memory))
@@ -269,8 +312,12 @@ class EpochDriver:
                 idle_timeout_ms=self.idle_timeout_ms,
                 orders=orders,
             )
+            after = replace(after, base=ground.base)
+            if ground.kept is not None and not orders:  # with orders, results may be owed: the plan stays
+                this = FirstBatch(*ground.kept, after.watermark_us, after.last_seen_ms)
+                after = replace(after, first=(*(() if last is None else last.first), this))
             committed = self._commit_and_send(job, after, last)
-        return self._progress(before, after, intake, reports, (started, joined, committed))
+        return self._progress(before, after, intake, reports, Times(started, joined, committed, time.monotonic()))
 
     def _progress(
         self,
@@ -278,47 +325,17 @@ class EpochDriver:
         after: Manifest,
         intake: Intake,
         reports: Sequence[SlotReport],
-        times: tuple[float, float, float],
+        times: Times,
         reason: str = ASKED_FOR,
     ) -> EpochProgress:
         """What a committed epoch did; what is learned from it is kept."""
-        sent = time.monotonic()
-        started, joined, committed = times
         events = [*self._untold, *self.coordinator.note(after, reports, reason)]
         self._untold = []
         self.checkpoint.write_statistics(self.coordinator.ledger.table(after.assignment))
         self.checkpoint.write_events([event.to_json() for event in events])
-        since, self._started = self._started, started
-        seconds = started - since if since is not None else sent - started
-        return EpochProgress(
-            epoch=after.epoch,
-            batch=-1 if after.batch is None else after.batch,
-            slots=before.slots,
-            rows=dict(zip((s.name for s in self.query.streams), intake.rows, strict=True)),
-            counts=counts_of(reports),
-            slot_counts=tuple(dict(report.counts) for report in reports),
-            totals=dict(after.totals),
-            watermark_us=after.watermark_us,
-            times_max_us=after.times_max_us,
-            segments=len(after.segments),
-            join_ms=round((joined - started) * 1000),
-            commit_ms=round((committed - joined) * 1000),
-            sink_ms=round((sent - committed) * 1000),
-            statistics=self._statistics(before, after, intake, seconds),
-            events=tuple(events),
-            is_cleaning=after.cleaning,
-            owing_groups=groups_left(after),
-        )
-
-    def _statistics(self, before: Manifest, after: Manifest, intake: Intake, seconds: float) -> dict[str, Any]:
-        times = list(zip(before.times_max_us, after.times_max_us, strict=True))
-        return {
-            "arrivals": arrivals(self.plan.names, intake.rows, times, seconds),
-            "selectivities": selectivities(self.query, self.plan, after.totals),
-            "stores": stores(after.totals),
-            "costsNs": costs(after.totals),
-            "partitionGroups": self.coordinator.ledger.summary(),
-        }
+        since, self._started = self._started, times.started
+        groups = self.coordinator.ledger.summary()
+        return progress_of(self.query, self.plan, before, after, intake, reports, times, since, events, groups)
 
     def _send_unsent(self) -> None:
         """Send the results of an epoch without rows that was committed and never acknowledged."""
@@ -352,8 +369,10 @@ class EpochDriver:
         self.checkpoint.sweep(last)
         self._before = None
 
-    def _job(self, before: Manifest, rows: DataFrame | SparkSession, duties: Duties) -> EpochJob:
-        parts = None if duties.closing else self.parts
+    def _job(
+        self, before: Manifest, rows: DataFrame | SparkSession, duties: Duties, *, is_sent: bool = True
+    ) -> EpochJob:
+        parts = self.parts if is_sent and not duties.closing else None
         return EpochJob(self.query, self.plan, before, rows, self.folders, parts, duties)
 
     def _commit_and_send(self, job: EpochJob, after: Manifest, last: Manifest | None) -> float:
@@ -363,7 +382,10 @@ class EpochDriver:
         self._committed, self._before = after, last
         committed = time.monotonic()
         self._send(job, after)
-        self.checkpoint.discard_before(after, last)
+        if after.base is None:
+            self.checkpoint.discard_before(after, last)
+        else:
+            self.checkpoint.sweep(after)
         self._before = None
         return committed
 

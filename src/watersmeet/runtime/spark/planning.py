@@ -5,8 +5,9 @@
 | a tree                                           | at once; each input probes the others in the order of the text   |
 | mjoin                                            | at once; probe orders by cost if every stream has a rate hint    |
 | auto, bjtree, mjoin-init, bjtree-init, exhaustive| at once if every stream has a rate hint; otherwise when the first|
-|                                                  | micro-batch has been looked at (`learning.py`). Until then, and  |
-|                                                  | if it is too small to tell, a node per key class stands for it   |
+|                                                  | micro-batch has been looked at (`learning.py`), and for good when|
+|                                                  | some more have (`trial.py`). Until then, and if they are too     |
+|                                                  | small to tell, a node per key class stands for it                |
 | any of these, on a checkpoint that has a plan    | at once: the checkpoint's (a tree that differs is refused)       |
 """
 
@@ -18,6 +19,7 @@ from dataclasses import dataclass, replace
 from pyspark.sql import DataFrame
 
 from watersmeet.adaptation.events import Event
+from watersmeet.adaptation.trial import ROWS_MIN
 from watersmeet.errors import OptionError, unknown_name
 from watersmeet.observe.costs_text import ASKED_FOR, RUNS_NOW, TITLE, Other, costs_text
 from watersmeet.observe.estimates_text import IN_CODE, Saying, rates_wanted
@@ -43,11 +45,11 @@ is sent on, and for every stage of a micro-batch its tasks. CPU seconds of a slo
 `python -m benchmarks.spark_prices`."""
 NOTHING_SEEN = Assumptions({})
 EXPLAIN_MODES = ("simple", "extended", "cost")
-ROWS_MIN = 1000
-"""A micro-batch with fewer rows says too little."""
 
-
-WAITING = "(the plan is chosen by cost when the first micro-batch is there, or now if every stream has a rate hint)"
+WAITING = (
+    "(the plan is chosen by cost when the first micro-batch is there, once more when a few are, "
+    "or now if every stream has a rate hint)"
+)
 
 
 def explain_mode(given: str | bool | None) -> str:
@@ -78,7 +80,7 @@ class Planner:
 
     @property
     def waits_for_rows(self) -> bool:
-        """Whether the plan is chosen by what the first micro-batch shows."""
+        """Whether the plan is chosen by what the first micro-batches show."""
         has_alternatives = self.is_choice and self.asked.lower() != "mjoin" and len(self.query.streams) > 2
         return has_alternatives and not self._rates_are_known
 
@@ -94,15 +96,23 @@ class Planner:
 
     def plan_for(self, batch: DataFrame) -> tuple[JoinPlan, Event]:
         """The plan, when the first micro-batch is there, and how it came about."""
-        learned = learn(self.query, batch, ROWS_MIN)
-        if learned is None:
+        found = self.plan_after(batch, 1, 0)
+        if found is None:
             plan = self.first_plan()
             reason = f"the first micro-batch has fewer than {ROWS_MIN:,} rows, so there is one node per key"
             return plan, Event(0, "plan", None, reason, {"plan": plan_text(plan)})
+        return found
+
+    def plan_after(self, rows: DataFrame, batches: int, epoch: int) -> tuple[JoinPlan, Event] | None:
+        """The plan by the rows of so many micro-batches, and how it came about; None where they are too few."""
+        learned = learn(self.query, rows, ROWS_MIN, batches)
+        if learned is None:
+            return None
         choice = self.choice(completed(self.known, learned))
         plan, winner = self._chosen(choice), choice.winner
+        reason = choice.reason if batches == 1 else f"{choice.reason}, by the first {batches} micro-batches"
         costs = {"cpuSecondsPerSecond": winner.cpu_s, "stateBytes": round(winner.memory_bytes)}
-        return plan, Event(0, "plan", None, choice.reason, {"plan": plan_text(plan), **costs})
+        return plan, Event(epoch, "plan", None, reason, {"plan": plan_text(plan), **costs})
 
     def remembered_plan(self, text: str, orders: Mapping[str, list[list[int]]]) -> JoinPlan:
         """The plan that a checkpoint has, unless another tree is asked for."""
