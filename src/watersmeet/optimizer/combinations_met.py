@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from watersmeet.optimizer.join_graph import LEAST, JoinGraph, Predicate, bits
+from watersmeet.optimizer.join_graph import LEAST, JoinGraph, Predicate, Streams, bits
 from watersmeet.optimizer.shapes import Inputs
 from watersmeet.plan.probe_orders import ProbeOrder
 
@@ -30,9 +30,9 @@ class Meetings:
 
     def __init__(self, graph: JoinGraph, inputs: Inputs) -> None:
         self._graph, self._count = graph, len(inputs)
-        self._within = (np.array(inputs)[:, None] >> np.arange(len(graph.streams)) & 1).astype(np.float64)
+        self._within = _within(graph, inputs)
         self._earlier = np.tri(len(inputs), k=-1)
-        self._live = np.array([math.log(max(_filtered(graph, each), LEAST)) for each in inputs])
+        self._live = np.array([math.log(max(graph.filtered(each), LEAST)) for each in inputs])
         self._pairs = self._between(graph.log_shares)
         self._classes = (self._within @ _members(graph, graph.wide_classes).T > 0).astype(np.float64)
         self._class_shares = _logs(graph.wide_classes)
@@ -109,14 +109,37 @@ class Meetings:
         return found
 
 
-def _filtered(graph: JoinGraph, streams: int) -> float:
-    """Live rows as they count in a join: predicates over a single stream apply from the first one on."""
-    live = graph.live(streams)
-    if streams.bit_count() == 1:
-        for each in graph.wide_others:
-            if each.streams == streams:
-                live *= each.selectivity
-    return live
+def met_by_hops(graph: JoinGraph, held: Sequence[Streams], targets: Sequence[Streams]) -> tuple[Floats, Floats]:
+    """By hop from what rows hold to another input: the live combinations that go there; and those that are met there,
+    before the predicates beside the keys that this binds."""
+    before, joined = _within(graph, held), _within(graph, targets)
+    both = before + joined
+    logs = _log_live(graph, both)
+    if graph.others:
+        logs -= ((before @ graph.log_other_shares) * joined).sum(axis=1)
+        if graph.wide_others:
+            members = _members(graph, graph.wide_others).T
+            bound = both @ members == members.sum(axis=0)
+            logs -= (bound & (before @ members > 0) & (joined @ members > 0)) @ _logs(graph.wide_others)
+    return np.exp(np.minimum(_log_live(graph, before), LOG_MAX)), np.exp(np.minimum(logs, LOG_MAX))
+
+
+def _log_live(graph: JoinGraph, within: Floats) -> Floats:
+    """By set of streams: the logarithm of its live combinations."""
+    logs: Floats = within @ graph.log_volumes + ((within @ graph.log_shares) * within).sum(axis=1) / 2
+    if graph.wide_classes:
+        members = within @ _members(graph, graph.wide_classes).T
+        logs += np.maximum(members - 1, 0) @ _logs(graph.wide_classes)
+    if graph.wide_others:
+        members = _members(graph, graph.wide_others).T
+        is_several = within.sum(axis=1, keepdims=True) > 1
+        logs += (is_several & (within @ members == members.sum(axis=0))) @ _logs(graph.wide_others)
+    return logs
+
+
+def _within(graph: JoinGraph, sets: Sequence[Streams]) -> Floats:
+    """By set and stream: 1 where it holds the stream."""
+    return (np.array(sets)[:, None] >> np.arange(len(graph.streams)) & 1).astype(np.float64)
 
 
 def _members(graph: JoinGraph, predicates: Sequence[Predicate]) -> Floats:

@@ -48,7 +48,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from watersmeet.optimizer.combinations_met import Meetings
+from watersmeet.optimizer.combinations_met import Meetings, met_by_hops
 from watersmeet.optimizer.hop_orders import hop_walks
 from watersmeet.optimizer.join_graph import JoinGraph, Streams, as_streams
 from watersmeet.optimizer.kept_rows import kept_bytes
@@ -249,15 +249,19 @@ def _mixed_cost(model: CostModel, inputs: Inputs, walks: Walks, key: NodeKey) ->
     one key are in one stage, which is so if keys link all inputs."""
     graph, prices, batches_per_s = model.graph, model.prices, model.batches_per_s
     cpu_s = prices.stage_s * walks.stages * batches_per_s + _hops_cpu_s(model, inputs, walks)
-    probed: list[list[Key]] = [[] for _ in inputs]
+    probed: dict[Streams, set[Key]] = {each: set() for each in inputs}
     together: dict[Key, Streams] = {}
-    for target, by in sorted(set().union(*[zip(each.targets, each.keys, strict=True) for each in walks.of_input])):
-        probed[target].append(by)
-        together[by] = together.get(by, 0) | inputs[target]
+    begins: dict[Streams, Key] = {}
+    for hop in walks.hops:
+        target = inputs[hop.target]
+        probed[target].add(hop.key)
+        together[hop.key] = together.get(hop.key, 0) | target
+        if hop.is_new:
+            begins[hop.origins] = hop.key
     memory = 0.0
-    for streams, keys, walk in zip(inputs, probed, walks.of_input, strict=True):
+    for streams, keys in probed.items():
         indexed = sum(map(model.share, keys))
-        sent = indexed if walk.keys[0] in keys else indexed + model.share(walk.keys[0])
+        sent = indexed if begins[streams] in keys else indexed + model.share(begins[streams])
         if model.keeping == "engine":
             stored = indexed
             memory += sum([model.share(by) * model.kept_bytes(streams, together[by]) for by in keys])
@@ -270,18 +274,15 @@ def _mixed_cost(model: CostModel, inputs: Inputs, walks: Walks, key: NodeKey) ->
 
 
 def _hops_cpu_s(model: CostModel, inputs: Inputs, walks: Walks) -> float:
-    """Rows that probe, are looked up, joined and sent on, over all hops of all inputs."""
+    """Rows that probe, are looked up, joined and sent on, over all hops."""
     graph, prices = model.graph, model.prices
-    met, tested = Meetings(graph, inputs).along(walks.orders)
-    rates = np.array([[graph.arrivals(each)] for each in inputs])
-    before = rates * np.column_stack([[graph.live(each) for each in inputs], met[:, :-1]])
-    is_sent = np.array([each.is_sent for each in walks.of_input])
-    last_sent = np.maximum.accumulate(is_sent * np.arange(is_sent.shape[1]), axis=1)
-    looked_up = np.take_along_axis(before, last_sent, axis=1)
-    work = before * prices.probe_s + rates * tested * prices.join_s + looked_up * prices.lookup_s
-    work[:, 1:] += (before * is_sent)[:, 1:] * prices.exchange_s
-    has_key = np.array([[by > 0 for by in each.keys] for each in walks.of_input])
-    return float((work * np.where(has_key, 1 / model.slots, 1.0)).sum())
+    origins, held, keys, targets, is_sent, is_new = zip(*walks.hops, strict=True)
+    rates = np.array([graph.arrivals(each) * model.share(by) for each, by in zip(origins, keys, strict=True)])
+    rows, tested = met_by_hops(graph, held, [inputs[j] for j in targets])
+    sent = rows[np.maximum.accumulate(np.array(is_sent) * np.arange(len(rows)))]
+    work = rows * prices.probe_s + tested * prices.join_s + sent * prices.lookup_s
+    work += rows * np.greater(is_sent, is_new) * prices.exchange_s
+    return float(rates @ work)
 
 
 def _together(inputs: Inputs) -> Streams:

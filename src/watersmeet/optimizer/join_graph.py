@@ -102,6 +102,7 @@ class JoinGraph:
     windows_s: tuple[float, ...] = field(init=False, repr=False, compare=False)
     volumes: tuple[float, ...] = field(init=False, repr=False, compare=False)
     """By stream: its window, and the rows within it."""
+    log_volumes: npt.NDArray[np.float64] = field(init=False, repr=False, compare=False)
     stream_classes: tuple[int, ...] = field(init=False, repr=False, compare=False)
     """By stream: the key classes that it has a column of, as bits; the first class is the highest."""
     window_s_max: float = field(init=False, repr=False, compare=False)
@@ -142,6 +143,7 @@ class JoinGraph:
                 near[i] |= each.streams
         object.__setattr__(self, "windows_s", tuple(each.window_s for each in self.streams))
         object.__setattr__(self, "volumes", tuple(each.rate * each.window_s for each in self.streams))
+        object.__setattr__(self, "log_volumes", np.log(np.maximum(self.volumes, LEAST)))
         object.__setattr__(self, "stream_classes", tuple(own))
         object.__setattr__(self, "_neighbours", tuple(near))
         object.__setattr__(self, "window_s_max", self.longest_s(self.everyone))
@@ -177,6 +179,15 @@ class JoinGraph:
             volume = math.prod([self.volumes[i] for i in bits(streams)])
             known = self._live[streams] = self.selectivity(streams) * volume
         return known
+
+    def filtered(self, streams: Streams) -> float:
+        """Live rows as they count in a join: predicates over a single stream apply from the first one on."""
+        live = self.live(streams)
+        if streams.bit_count() == 1:
+            for each in self.wide_others:
+                if each.streams == streams:
+                    live *= each.selectivity
+        return live
 
     def arrivals(self, origin: Streams) -> float:
         """The sum of 1 / W: for every live combination, so many a second are found whose latest row is of `origin`."""

@@ -88,7 +88,13 @@ def _result_bytes(graph: JoinGraph, streams: Streams) -> float:
         columns -= KEY_BYTES * mine.bit_count()  # of every part: its other key classes, and its event time
         joined_by |= touched & mine
         touched |= mine
-    reaching_out = touched & graph.classes_of(graph.everyone & ~streams)
+    reaching_out = touched.bit_count() - joined_by.bit_count() + _wide_and_cut(graph, streams)
     columns -= sum(p.read_bytes for p in graph.others if p.streams & streams == p.streams)
-    others = INTERVAL_BYTES + KEY_BYTES * reaching_out.bit_count() + GROUP_BYTES * joined_by.bit_count()
+    others = INTERVAL_BYTES + KEY_BYTES * reaching_out + GROUP_BYTES * joined_by.bit_count()
     return max(columns, 0.0) + others
+
+
+def _wide_and_cut(graph: JoinGraph, streams: Streams) -> int:
+    """Key classes that link some of these streams, and streams beside them: only those over three or more can."""
+    inside = [(each.streams & streams).bit_count() for each in graph.wide_classes]
+    return sum([1 < held < each.streams.bit_count() for held, each in zip(inside, graph.wide_classes, strict=True)])

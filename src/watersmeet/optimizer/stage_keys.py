@@ -17,8 +17,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from watersmeet.optimizer.join_graph import JoinGraph
+from watersmeet.optimizer.join_graph import JoinGraph, Streams
 from watersmeet.optimizer.shapes import Inputs
 from watersmeet.plan.probe_orders import ProbeOrder
 
@@ -38,39 +39,30 @@ class NodeKey:
         return self.key == other.key and not self.is_mixed and not other.is_mixed
 
 
-@dataclass(frozen=True, slots=True)
-class Walk:
-    """The way of an input's rows through a mixed node, hop by hop: which input they probe, under which key, and whether
-    they cross an exchange before it; at the start they always do."""
+class Hop(NamedTuple):
+    """A probe in a mixed node, of rows that hold the same, whichever inputs they came in by."""
 
-    targets: list[int]
-    keys: list[Key]
-    is_sent: list[bool]
-
-    def add(self, key: Key, targets: Sequence[int]) -> None:
-        """Probes under one key, one exchange before them."""
-        self.targets.extend(targets)
-        self.keys.extend([key] * len(targets))
-        self.is_sent.append(True)
-        self.is_sent.extend([False] * (len(targets) - 1))
-
-    def followed_by(self, other: Walk, start: int) -> Walk:
-        """This way, and another one from some probe on."""
-        return Walk(
-            self.targets + other.targets[start:], self.keys + other.keys[start:], self.is_sent + other.is_sent[start:]
-        )
+    origins: Streams
+    """The inputs that the latest of their rows came in by."""
+    held: Streams
+    """What the rows hold before."""
+    key: Key
+    target: int
+    """The number of the input that they probe."""
+    is_sent: bool
+    """Whether they cross an exchange before it; otherwise the hop before this one was theirs, too."""
+    is_new: bool
+    """Whether they have come in just now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Walks:
-    """The ways of all inputs of a mixed node, and in how many stages they are walked."""
+    """The ways of all inputs through a mixed node, in how many stages they are walked, and the probe orders of it."""
 
-    of_input: tuple[Walk, ...]
+    hops: Sequence[Hop]
+    """Those of one input in the order in which it takes them."""
     stages: int
-
-    @property
-    def orders(self) -> tuple[ProbeOrder, ...]:
-        return tuple(tuple(each.targets) for each in self.of_input)
+    orders: tuple[ProbeOrder, ...]
 
 
 def node_key(graph: JoinGraph, inputs: Inputs) -> NodeKey:
@@ -86,30 +78,29 @@ def node_key(graph: JoinGraph, inputs: Inputs) -> NodeKey:
 
 def walks_along(graph: JoinGraph, inputs: Inputs, orders: Sequence[ProbeOrder]) -> Walks:
     """The ways of all inputs by given orders."""
-    walks = tuple(_walk(graph, inputs, i, order) for i, order in enumerate(orders))
-    return Walks(walks, _stage_count(walks))
+    walks = [_walk(graph, inputs, i, order) for i, order in enumerate(orders)]
+    return Walks([hop for walk in walks for hop in walk], _stage_count(walks), tuple(orders))
 
 
-def _walk(graph: JoinGraph, inputs: Inputs, origin: int, order: ProbeOrder) -> Walk:
+def _walk(graph: JoinGraph, inputs: Inputs, origin: int, order: ProbeOrder) -> list[Hop]:
     """Rows stay under a key as long as what was sent there shares it with what is probed next."""
-    bound = sent = graph.classes_of(inputs[origin])
-    found = Walk([], [], [])
+    streams = held = inputs[origin]
+    found: list[Hop] = []
+    sent = key = 0
     for j in order:
         mine = graph.classes_of(inputs[j])
-        key = found.keys[-1] if found.keys else 0
         stays = bool(key) and sent & mine == key
         if not stays:
-            sent, key = bound, bound & mine
-        found.targets.append(j)
-        found.keys.append(key)
-        found.is_sent.append(not stays)
-        bound |= mine
+            sent = graph.classes_of(held)
+            key = sent & mine
+        found.append(Hop(streams, held, key, j, is_sent=not stays, is_new=not found))
+        held |= inputs[j]
     return found
 
 
-def _stage_count(walks: Sequence[Walk]) -> int:
+def _stage_count(walks: Sequence[Sequence[Hop]]) -> int:
     """Stages that serve all walks: the next one always has the key under which most of them can go on."""
-    left = [[key for key, sent in zip(each.keys, each.is_sent, strict=True) if sent] for each in walks]
+    left = [[hop.key for hop in walk if hop.is_sent] for walk in walks]
     stages = 0
     while any(left):
         ahead = Counter(keys[0] for keys in left if keys)

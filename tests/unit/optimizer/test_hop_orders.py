@@ -27,6 +27,11 @@ def drawn_links(streams: int, shape: str, rng: random.Random) -> list[list[int]]
     return [list(bits(link)) for link in SHAPES[shape](streams, rng) if rng.random() < kept]
 
 
+def held_along(start: int, targets: list[int]) -> list[int]:
+    """What rows hold before each probe."""
+    return [start | sum(targets[:place]) for place in range(len(targets))]
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_inputs_hop_as_in_the_engine(shape):
     rng = random.Random(shape)
@@ -37,14 +42,20 @@ def test_inputs_hop_as_in_the_engine(shape):
         node = Join(drawn_inputs(count, rng))
         if len(node.inputs) > 1:
             graph = graph_of(query, Assumptions({stream.name: 1.0 for stream in query.streams}))
-            found = hop_walks(graph, tuple(as_streams(streams_of(each)) for each in node.inputs))
+            inputs = tuple(as_streams(streams_of(each)) for each in node.inputs)
+            found = hop_walks(graph, inputs)
             stages = hop_stages(query, node)
             highest = len(query.classes) - 1
-            for i, walk in enumerate(found.of_input):
+            for i, streams in enumerate(inputs):
+                hops = [hop for hop in found.hops if hop.origins & streams]
                 steps = [step for stage in stages for step in stage.steps if step.origin == i]
                 keys = [as_streams(highest - each for each in step.key) for step in steps for _ in step.targets]
-                assert (walk.targets, walk.keys) == ([j for step in steps for j in step.targets], keys)
-                assert walk.is_sent == [place == 0 for step in steps for place in range(len(step.targets))]
+                assert [hop.key for hop in hops] == keys
+                assert [hop.target for hop in hops] == [j for step in steps for j in step.targets]
+                assert [hop.is_sent for hop in hops] == [not place for s in steps for place in range(len(s.targets))]
+                assert [hop.is_new for hop in hops] == [True, *[False] * (len(hops) - 1)]
+                assert [hop.held for hop in hops] == held_along(streams, [inputs[hop.target] for hop in hops])
+                assert found.orders[i] == tuple(hop.target for hop in hops)
                 without_key += keys.count(0)
             assert found.stages == len(stages)
     assert without_key > 0
@@ -54,5 +65,13 @@ def test_what_is_sent_together_is_sent_once():
     """A reaches B and C under one key, and D under another."""
     streams = tuple(StreamFigures(name, 1.0, 1.0) for name in "ABCD")
     graph = JoinGraph(streams, (Predicate(0b0111, 0.1), Predicate(0b1100, 0.1)))
-    walk = hop_walks(graph, (1, 2, 4, 8)).of_input[0]
-    assert (walk.targets, walk.is_sent) == ([1, 2, 3], [True, False, True])
+    hops = [hop for hop in hop_walks(graph, (1, 2, 4, 8)).hops if hop.origins & 1]
+    assert [(hop.target, hop.is_sent) for hop in hops] == [(1, True), (2, False), (3, True)]
+
+
+def test_what_holds_the_same_is_counted_once():
+    """A and B meet under their key, and go on to C as one."""
+    streams = tuple(StreamFigures(name, 1.0, 1.0) for name in "ABC")
+    graph = JoinGraph(streams, (Predicate(0b011, 0.1), Predicate(0b110, 0.1)))
+    hops = hop_walks(graph, (1, 2, 4)).hops
+    assert [(hop.origins, hop.held, hop.target) for hop in hops if hop.origins & 1] == [(1, 1, 1), (3, 3, 2)]
