@@ -41,7 +41,7 @@ import numpy as np
 
 from benchmarks.machine import save
 from benchmarks.random_graphs import SHAPES, random_graph
-from watersmeet.optimizer.combinations_met import Meetings
+from watersmeet.optimizer.combinations_met import met_along
 from watersmeet.optimizer.cost import PAPER_PRICES, CostModel, NodeCost, Plan
 from watersmeet.optimizer.dominating import Budget
 from watersmeet.optimizer.exact_ordering import exact_orders
@@ -93,8 +93,10 @@ def orders(rng: random.Random, graphs: int, n: int = 8) -> Iterator[dict[str, An
             linked = order_probes(graph, inputs, cartesian=False, exact_inputs_max=2)
             linked_gap += list(np.array(linked.met) / linked_best)
             tree = node.links if is_tree(node) else spanning_links(node, cartesian=False)
-            plain = Meetings(graph, inputs).met(rank_orders(node.live, tree))
-            trusting = Meetings(graph, inputs).met(rank_orders(node.live, spanning_links(node, cartesian=True)))
+            plain, trusting = (
+                met_along(graph, inputs, rank_orders(node.live, links)).sum(axis=1)
+                for links in (tree, spanning_links(node, cartesian=True))
+            )
             changes["worse"] += int((trusting > plain * SAME).sum())
             changes["better"] += int((trusting * SAME < plain).sum())
         yield {

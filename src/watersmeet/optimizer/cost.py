@@ -48,7 +48,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from watersmeet.optimizer.combinations_met import Meetings, met_by_hops
+from watersmeet.optimizer.combinations_met import met_by_hops, tested_along
 from watersmeet.optimizer.hop_orders import hop_walks
 from watersmeet.optimizer.join_graph import JoinGraph, Streams, as_streams
 from watersmeet.optimizer.kept_rows import kept_bytes
@@ -231,7 +231,7 @@ def _node_cost(model: CostModel, inputs: Inputs, probes: Probing, key: NodeKey) 
     cpu_s = memory = 0.0
     joined: Sequence[float] = probes.met
     if graph.others and model.keeping == "engine":
-        joined = Meetings(graph, inputs).along(probes.orders)[1].sum(axis=1).tolist()
+        joined = tested_along(graph, inputs, probes.orders).sum(axis=1).tolist()
     for each, met, pairs in zip(inputs, probes.met, joined, strict=True):
         cpu_s += graph.found(each) * (prices.insert_s + prices.delete_s + (len(inputs) - 1) * prices.lookup_s)
         probing_rows = met - graph.live(everything) + graph.live(each)

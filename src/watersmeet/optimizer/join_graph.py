@@ -180,15 +180,6 @@ class JoinGraph:
             known = self._live[streams] = self.selectivity(streams) * volume
         return known
 
-    def filtered(self, streams: Streams) -> float:
-        """Live rows as they count in a join: predicates over a single stream apply from the first one on."""
-        live = self.live(streams)
-        if streams.bit_count() == 1:
-            for each in self.wide_others:
-                if each.streams == streams:
-                    live *= each.selectivity
-        return live
-
     def arrivals(self, origin: Streams) -> float:
         """The sum of 1 / W: for every live combination, so many a second are found whose latest row is of `origin`."""
         known = self._arrivals.get(origin)

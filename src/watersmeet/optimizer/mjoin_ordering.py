@@ -25,8 +25,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from watersmeet.optimizer.combinations_met import Meetings
+from watersmeet.optimizer.combinations_met import met_along
 from watersmeet.optimizer.exact_ordering import exact_orders
+from watersmeet.optimizer.greedy_ordering import greedy_orders
 from watersmeet.optimizer.join_graph import JoinGraph
 from watersmeet.optimizer.links import input_graph, is_complete, is_tree, spanning_links
 from watersmeet.optimizer.rank_ordering import rank_orders
@@ -51,14 +52,14 @@ def order_probes(
     if len(inputs) <= exact_inputs_max:
         return probing(graph, inputs, exact_orders(graph, inputs, cartesian=cartesian))
     node = input_graph(graph, inputs)
-    meetings = Meetings(graph, inputs)
     linked = is_tree(node) and not node.others
     candidates = [rank_orders(node.live, node.links if linked else spanning_links(node, cartesian=False))]
     if cartesian and not is_complete(node):
         candidates.append(rank_orders(node.live, spanning_links(node, cartesian=True)))
     if cartesian or not linked:
-        candidates.append(meetings.greedy_orders(cartesian=cartesian))
-    met = meetings.met([order for orders in candidates for order in orders]).reshape(len(candidates), -1)
+        candidates.append(greedy_orders(graph, inputs, cartesian=cartesian))
+    met = met_along(graph, inputs, [order for orders in candidates for order in orders]).sum(axis=1)
+    met = met.reshape(len(candidates), -1)
     best = np.argmin(met, axis=0)
     return Probing(
         tuple(candidates[which][i] for i, which in enumerate(best)),

@@ -39,9 +39,10 @@ costs in section 6.3, and for us one of them may be equal.
 import pytest
 
 from tests.unit.optimizer.trees import binary_trees
-from watersmeet.optimizer.combinations_met import Meetings
+from watersmeet.optimizer.combinations_met import met_along
 from watersmeet.optimizer.cost import PAPER_PRICES, CostModel, Plan
 from watersmeet.optimizer.dominating import Budget, dominates, dominating
+from watersmeet.optimizer.greedy_ordering import greedy_orders
 from watersmeet.optimizer.join_graph import JoinGraph, as_streams, bits, pairwise_graph
 from watersmeet.optimizer.links import input_graph, is_tree, spanning_links
 from watersmeet.optimizer.min_state import min_state
@@ -113,10 +114,10 @@ def test_figure_5_2_a_parent_and_its_child_are_one_sequence_where_the_child_rank
     assert [letters(as_streams(members)) for *_, members in sequences] == ["CD", "B", "E", "F"]
     ranks = [(10 * 0.25 - 1) / (10 + 10 * 0.25), 1 - 1 / 1.2, 1 - 1 / 1.5, 1 - 1 / 3.2]
     assert [rank for rank, *_ in sequences] == pytest.approx(ranks)
-    meetings = Meetings(FIGURE_5_1, single(FIGURE_5_1))
-    orders = rank_orders(node.live, node.links), meetings.greedy_orders(cartesian=False)
-    assert [walks(single(FIGURE_5_1), each)[0] for each in orders] == ["A-C-D-B-E-F", "A-B-C-D-E-F"]
-    by_rank, greedy = (meetings.met(each)[0] / 10 for each in orders)
+    inputs = single(FIGURE_5_1)
+    orders = rank_orders(node.live, node.links), greedy_orders(FIGURE_5_1, inputs, cartesian=False)
+    assert [walks(inputs, each)[0] for each in orders] == ["A-C-D-B-E-F", "A-B-C-D-E-F"]
+    by_rank, greedy = (met_along(FIGURE_5_1, inputs, each)[0].sum() / 10 for each in orders)
     assert by_rank == pytest.approx(10 + 2.5 + 3 + 4.5 + 14.4)
     assert greedy == pytest.approx(1.2 + 12 + 3 + 4.5 + 14.4)
 
