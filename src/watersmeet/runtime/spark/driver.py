@@ -19,7 +19,6 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -249,8 +248,7 @@ class EpochDriver:
         }
         self._adopt(plan, replace(event, details=details))
         assert self._trial is not None
-        run = partial(self._job, is_sent=False)
-        found = self._trial.replay(plan, self._nothing(self.slots), last.first, batch, run)
+        found = self._trial.replay(plan, self._nothing(self.slots), last.first, batch, self.folders)
         self._require_open()
         made = replace(found, epoch=last.epoch, batch=last.batch, join=join)
         return _Ground(made, base=self.checkpoint.trial.put(made.to_json(), ".json").name)
@@ -369,10 +367,8 @@ class EpochDriver:
         self.checkpoint.sweep(last)
         self._before = None
 
-    def _job(
-        self, before: Manifest, rows: DataFrame | SparkSession, duties: Duties, *, is_sent: bool = True
-    ) -> EpochJob:
-        parts = self.parts if is_sent and not duties.closing else None
+    def _job(self, before: Manifest, rows: DataFrame | SparkSession, duties: Duties) -> EpochJob:
+        parts = None if duties.closing else self.parts
         return EpochJob(self.query, self.plan, before, rows, self.folders, parts, duties)
 
     def _commit_and_send(self, job: EpochJob, after: Manifest, last: Manifest | None) -> float:

@@ -7,7 +7,7 @@ in the source frame, which no plan has a part in.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -21,9 +21,10 @@ from watersmeet.engine.task import SlotReport
 from watersmeet.failpoints import failpoint
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.runtime.epoch import Intake
-from watersmeet.runtime.replay import replayed
+from watersmeet.runtime.replay import replayed, without_foresight
 from watersmeet.runtime.spark.job import Duties, EpochJob
 from watersmeet.runtime.spark.planning import Planner
+from watersmeet.runtime.spark.slot_work import Folders
 from watersmeet.state.manifest import FirstBatch, Manifest, SegmentRef
 from watersmeet.state.trial_files import TrialFiles
 
@@ -100,19 +101,23 @@ class Trial:
         nothing: Manifest,
         first: Sequence[FirstBatch],
         batch: DataFrame,
-        job: Callable[[Manifest, DataFrame | SparkSession, Duties], EpochJob],
+        folders: Folders,
     ) -> Manifest:
         """The state after the first micro-batches by another plan. Nothing of it stays in memory yet: what the plan
         before has there leaves it with the next epoch. `batch` is like them."""
         nowhere = [[0] * plan.stage_count] * nothing.slots
 
+        def job(before: Manifest, rows: DataFrame | SparkSession, *, is_closing: bool = False) -> EpochJob:
+            duties = Duties(closing=is_closing, memory=nowhere)
+            return EpochJob(self._planner.query, without_foresight(plan), before, rows, folders, duties=duties)
+
         def join(before: Manifest, number: int) -> tuple[Sequence[SlotReport], Intake]:
             rows = self.again([first[number].file], batch)
-            with closing(job(before, rows, Duties(memory=nowhere))) as running:
+            with closing(job(before, rows)) as running:
                 return running.reports(), running.intake()
 
         def close(before: Manifest) -> Sequence[SlotReport]:
-            with closing(job(before, batch.sparkSession, Duties(closing=True, memory=nowhere))) as running:
+            with closing(job(before, batch.sparkSession, is_closing=True)) as running:
                 return running.reports()
 
         found = replayed(plan, nothing, first, join, close)
