@@ -81,6 +81,20 @@ def test_the_first_micro_batches_together_decide_also_over_a_restart(spark, righ
         run(chain(spark, base), tmp_path / "out", tmp_path / "ck")
 
 
+def test_a_restart_may_be_in_another_time_zone(spark, right, tmp_path):
+    base, zone = tmp_path / "in", spark.conf.get("spark.sql.session.timeZone")
+    write_batches(base, BATCHES[:1])
+    run(chain(spark, base), tmp_path / "out", tmp_path / "ck")
+    write_batches(base, BATCHES[1:], start=1)
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        query = run(chain(spark, base), tmp_path / "out", tmp_path / "ck")
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)
+    assert plans(query) == [(1, C_FIRST)]
+    assert output(spark, tmp_path / "out") == right
+
+
 def test_the_first_micro_batch_alone_may_be_asked_for(spark, base, right, tmp_path):
     query = run(chain(spark, base).option("learningBatches", 1), tmp_path / "out", tmp_path / "ck")
     assert output(spark, tmp_path / "out") == right

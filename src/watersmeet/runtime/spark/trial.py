@@ -130,7 +130,9 @@ class Trial:
 
         def read(nothing: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             deque(nothing, maxlen=0)  # Spark gives up a worker that leaves something unread
-            for file in kept:
-                yield from files.rows(file)
+            schema: pa.Schema | None = None
+            for rows in (rows for file in kept for rows in files.rows(file)):
+                schema = schema or rows.schema  # one run may have named another time zone than the next
+                yield rows if rows.schema.equals(schema) else rows.cast(schema)
 
         return batch.sparkSession.range(0, 1, 1, 1).mapInArrow(read, batch.schema)
