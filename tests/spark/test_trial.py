@@ -1,9 +1,11 @@
 """A young query may get another plan, by what its first micro-batches show together; its results are the same."""
 
 import json
+import random
 from collections import Counter
 
 import pytest
+from pyspark.sql import functions as F
 
 from tests.oracle import canonical
 from tests.spark.helpers import output, read_stream, run, write_batches
@@ -121,6 +123,23 @@ def test_small_micro_batches_are_put_together(spark, tmp_path):
     assert [epoch for epoch, _ in plans(query)] == [0, 2]
     run(chain(spark, tmp_path, plan=A_FIRST), tmp_path / "out1", tmp_path / "ck1")
     assert output(spark, tmp_path / "out") == output(spark, tmp_path / "out1")
+
+
+def test_a_source_that_is_read_again_need_not_give_the_same(spark, base, tmp_path):
+    """Rows that were joined are those that are joined again."""
+    draw = F.udf(lambda _: random.getrandbits(60), "bigint").asNondeterministic()
+    join = StreamJoin(spark)
+    for name in ROWS:
+        df = read_stream(spark, base / name, SCHEMA)
+        df = df.withColumn("drawn", draw("v")) if name == "b" else df
+        join.stream(name, df, eventTime="ts", delay="1 second")
+    join.where("a.x = b.x AND b.y = c.y").within("2 minutes").select("b.v AS v", "b.drawn AS drawn")
+    query = run(join.options(learningBatches=2, slots=2), tmp_path / "out", tmp_path / "ck")
+    assert [epoch for epoch, _ in plans(query)] == [0, 1]
+    assert query.recentProgress[0]["numInputRows"] == sum(ODD.values())
+    found = Counter(v for v, _ in output(spark, tmp_path / "out"))
+    assert len(found) > 50
+    assert set(found.values()) == {1}
 
 
 class Broken(Exception):

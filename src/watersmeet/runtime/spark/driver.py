@@ -64,9 +64,11 @@ def _plain_errors() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class _Ground:
-    """What a batch is joined with: the state before it; the file of that, if no epoch has left it like this; and the
-    file of the batch's own rows, if they may be joined again."""
+    """The rows of a batch, and what they are joined with: the state before it; the file of that, if no epoch has left
+    it like this; and the file of the rows themselves, if they may be joined again. Then they are those in the file: a
+    source that is read again may give others."""
 
+    rows: DataFrame
     last: Manifest | None
     base: str | None = None
     kept: Kept | None = None
@@ -203,7 +205,7 @@ class EpochDriver:
         self._require_sent(
             f"go on to batch {batch_id}", hint="the folder 'spark' of the checkpoint does not belong to this state"
         )
-        progress = self._advance(batch, batch_id, self._try_plan(batch, self._committed))
+        progress = self._advance(self._try_plan(batch, self._committed), batch_id)
         if self._committed is not None and must_close(self.plan, self._committed):
             closed = self._close_windows(self._committed)
             results = progress.counts.get("results", 0) + closed
@@ -219,9 +221,10 @@ class EpochDriver:
     def _try_plan(self, batch: DataFrame, last: Manifest | None) -> _Ground:
         """Choose a plan, if it is time to; what the batch is to be joined with, then."""
         if self._trial is None or (last is not None and not last.first):
-            return _Ground(last)
+            return _Ground(batch, last)
         verdict = self._trial.look(batch, last)
-        ground = _Ground(last, kept=verdict.kept)
+        rows = batch if verdict.kept is None else self._trial.again([verdict.kept.file], batch)
+        ground = _Ground(rows, last, kept=verdict.kept)
         if verdict.chosen is not None:
             plan, event = verdict.chosen
             if last is None:
@@ -240,7 +243,7 @@ class EpochDriver:
         join = self.checkpoint.note_join(fingerprint(self.query, plan), orders_as_texts(plan.orders, plan.names))
         if plan.trees == self.plan.trees:
             self.plan = plan
-            return _Ground(replace(last, join=join))
+            return _Ground(batch, replace(last, join=join))
         details = {
             **event.details,
             "previousPlan": plan_text(self.plan),
@@ -251,7 +254,7 @@ class EpochDriver:
         found = self._trial.replay(plan, self._nothing(self.slots), last.first, batch, self.folders)
         self._require_open()
         made = replace(found, epoch=last.epoch, batch=last.batch, join=join)
-        return _Ground(made, base=self.checkpoint.trial.put(made.to_json(), ".json").name)
+        return _Ground(batch, made, base=self.checkpoint.trial.put(made.to_json(), ".json").name)
 
     def remember_plan(self) -> None:
         self.checkpoint.remember_join(
@@ -289,11 +292,11 @@ class EpochDriver:
         self.on_progress(progress)
         return results
 
-    def _advance(self, batch: DataFrame, batch_id: int, ground: _Ground) -> EpochProgress:
+    def _advance(self, ground: _Ground, batch_id: int) -> EpochProgress:
         started, last = time.monotonic(), ground.last
         before = resumed(self.plan, last or self._nothing(self.slots), self.slots)
         orders = self.coordinator.orders
-        job = self._job(before, batch, Duties(orders, memory=self.coordinator.memory))
+        job = self._job(before, ground.rows, Duties(orders, memory=self.coordinator.memory))
         with closing(job):
             reports = job.reports()
             failpoint("after-job")
