@@ -125,6 +125,14 @@ def test_small_micro_batches_are_put_together(spark, tmp_path):
     assert output(spark, tmp_path / "out") == output(spark, tmp_path / "out1")
 
 
+def test_a_spill_ends_the_trial_and_leaves_no_file(spark, base, right, tmp_path):
+    join = chain(spark, base, memoryBudget="8k").option("learningBatches", 9)
+    query = run(join, tmp_path / "out", tmp_path / "ck")
+    assert [event.kind for epoch in query.epochs for event in epoch.events][:2] == ["plan", "spill"]
+    assert output(spark, tmp_path / "out") == right
+    assert files(tmp_path / "ck") == []
+
+
 def test_a_source_that_is_read_again_need_not_give_the_same(spark, base, tmp_path):
     """Rows that were joined are those that are joined again."""
     draw = F.udf(lambda _: random.getrandbits(60), "bigint").asNondeterministic()

@@ -253,7 +253,7 @@ class EpochDriver:
         assert self._trial is not None
         found = self._trial.replay(plan, self._nothing(self.slots), last.first, batch, self.folders)
         self._require_open()
-        made = replace(found, epoch=last.epoch, batch=last.batch, join=join)
+        made = replace(found, epoch=last.epoch, batch=last.batch, first=last.first, join=join)
         return _Ground(batch, made, base=self.checkpoint.trial.put(made.to_json(), ".json").name)
 
     def remember_plan(self) -> None:
@@ -381,10 +381,11 @@ class EpochDriver:
         self._committed, self._before = after, last
         committed = time.monotonic()
         self._send(job, after)
-        if after.base is None:
-            self.checkpoint.discard_before(after, last)
-        else:
+        if last is not None and last.first and not after.first:
+            # The plan is settled: state of another, rows that were kept in vain, files of tasks that ran twice.
             self.checkpoint.sweep(after)
+        else:
+            self.checkpoint.discard_before(after, last)
         self._before = None
         return committed
 
