@@ -125,6 +125,15 @@ def test_small_micro_batches_are_put_together(spark, tmp_path):
     assert output(spark, tmp_path / "out") == output(spark, tmp_path / "out1")
 
 
+def test_rows_that_filters_drop_do_not_count(spark, tmp_path):
+    """A minute has 1,357 rows, of which some 450 are kept: it takes three to say something."""
+    write_batches(tmp_path, minutes(4, {name: rows // 2 for name, rows in ROWS.items()}))
+    join = chain(spark, tmp_path).where("a.v < 0.3 AND b.v < 0.5")
+    query = run(join, tmp_path / "out", tmp_path / "ck")
+    assert [epoch for epoch, _ in plans(query)] == [0, 2]
+    assert files(tmp_path / "ck") == [".json"]
+
+
 def test_a_spill_ends_the_trial_and_leaves_no_file(spark, base, right, tmp_path):
     join = chain(spark, base, memoryBudget="8k").option("learningBatches", 9)
     query = run(join, tmp_path / "out", tmp_path / "ck")

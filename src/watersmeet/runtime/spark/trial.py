@@ -68,6 +68,8 @@ class Trial:
             chosen = self._planner.plan_for(self._all(batch, present, first))
         elif is_over and first:
             chosen = self._planner.plan_after(self._all(batch, present, first), seen, epoch)
+            if chosen is None and rows <= ROWS_ENOUGH:  # filters leave too few
+                is_over = has_ended(seen, 0, self._batches)
         self._has_plan = True
         if is_over:
             self._files.remove([present.file.name])
