@@ -3,12 +3,13 @@
 import json
 import random
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from pyspark.sql import functions as F
 
 from tests.oracle import canonical
-from tests.spark.helpers import output, read_stream, run, write_batches
+from tests.spark.helpers import output, read_stream, run, start, until, write_batches
 from tests.spark.test_planning import SCHEMA, minutes
 from watersmeet import StreamJoin
 from watersmeet.adaptation import trial as rule
@@ -198,6 +199,24 @@ def test_a_change_of_plan_that_fails_is_made_again(spark, base, right, tmp_path,
     assert sum(sent.values(), Counter()) == right
     assert files(tmp_path / "ck") == [".json"]
     assert Checkpoint(tmp_path / "ck").remembered_plan()[0] == C_FIRST
+
+
+def test_a_clean_up_that_waited_for_a_change_of_plan_in_vain_is_refused(spark, base, tmp_path, monkeypatch):
+    """The plan is one that the state is not made for."""
+    handles, asked = [], []
+
+    def fail(*_):
+        until(lambda: handles, what="the handle")
+        asked.append(pool.submit(handles[0].cleanUp))
+        until(asked[0].running, what="the clean-up")
+        raise Broken
+
+    monkeypatch.setattr(trial, "replayed", fail)
+    with ThreadPoolExecutor(1) as pool:
+        handles.append(start(chain(spark, base), tmp_path / "out", tmp_path / "ck"))
+        with pytest.raises(Exception, match="Broken"):
+            handles[0].awaitTermination()
+        assert "the query ended" in str(asked[0].exception())
 
 
 def test_windows_of_results_are_as_if_the_plan_had_always_been_this(spark, base, tmp_path):

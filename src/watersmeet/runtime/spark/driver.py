@@ -124,8 +124,9 @@ class EpochDriver:
             try:
                 with _plain_errors():
                     self._run_batch(batch, batch_id)
-            except WatersmeetError as error:
-                self.failure = error
+            except Exception as error:
+                self._closed = True  # Spark ends the query; and the plan may be one that the state is not made for
+                self.failure = error if isinstance(error, WatersmeetError) else None
                 raise
 
     def clean_up(self, reason: str) -> int:
