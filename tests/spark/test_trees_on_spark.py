@@ -87,9 +87,10 @@ def test_hops_go_on_after_a_restart_and_write_to_any_sink(spark, tmp_path):
     assert len(right) > 20
 
 
-def test_a_batch_is_read_once_whatever_the_number_of_stages(spark, tmp_path):
+@pytest.mark.parametrize("plan", ["mjoin", "((((a b) c) d) e)", "((a b) (c (d e)))", "((a b c) (d e))"])
+def test_a_batch_is_read_once_whatever_the_number_of_stages(spark, tmp_path, plan):
     batches = random_batches(seed=5, streams="abcde", batches=1, rows=8, keys=3, batch_seconds=30)
     write_batches(tmp_path, batches)
-    join = chain(spark, tmp_path, plan="mjoin", slots=2)
+    join = chain(spark, tmp_path, plan=plan, slots=2)
     handle = run(join, tmp_path / "out", tmp_path / "ck")
     assert handle.lastProgress["numInputRows"] == sum(table.num_rows for table in batches[0].values())

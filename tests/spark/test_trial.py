@@ -1,12 +1,15 @@
 """A young query may get another plan, by what its first micro-batches show together; its results are the same."""
 
 import json
+import random
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from pyspark.sql import functions as F
 
 from tests.oracle import canonical
-from tests.spark.helpers import output, read_stream, run, write_batches
+from tests.spark.helpers import output, read_stream, run, start, until, write_batches
 from tests.spark.test_planning import SCHEMA, minutes
 from watersmeet import StreamJoin
 from watersmeet.adaptation import trial as rule
@@ -81,6 +84,20 @@ def test_the_first_micro_batches_together_decide_also_over_a_restart(spark, righ
         run(chain(spark, base), tmp_path / "out", tmp_path / "ck")
 
 
+def test_a_restart_may_be_in_another_time_zone(spark, right, tmp_path):
+    base, zone = tmp_path / "in", spark.conf.get("spark.sql.session.timeZone")
+    write_batches(base, BATCHES[:1])
+    run(chain(spark, base), tmp_path / "out", tmp_path / "ck")
+    write_batches(base, BATCHES[1:], start=1)
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        query = run(chain(spark, base), tmp_path / "out", tmp_path / "ck")
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)
+    assert plans(query) == [(1, C_FIRST)]
+    assert output(spark, tmp_path / "out") == right
+
+
 def test_the_first_micro_batch_alone_may_be_asked_for(spark, base, right, tmp_path):
     query = run(chain(spark, base).option("learningBatches", 1), tmp_path / "out", tmp_path / "ck")
     assert output(spark, tmp_path / "out") == right
@@ -107,6 +124,40 @@ def test_small_micro_batches_are_put_together(spark, tmp_path):
     assert [epoch for epoch, _ in plans(query)] == [0, 2]
     run(chain(spark, tmp_path, plan=A_FIRST), tmp_path / "out1", tmp_path / "ck1")
     assert output(spark, tmp_path / "out") == output(spark, tmp_path / "out1")
+
+
+def test_rows_that_filters_drop_do_not_count(spark, tmp_path):
+    """A minute has 1,357 rows, of which some 450 are kept: it takes three to say something."""
+    write_batches(tmp_path, minutes(4, {name: rows // 2 for name, rows in ROWS.items()}))
+    join = chain(spark, tmp_path).where("a.v < 0.3 AND b.v < 0.5")
+    query = run(join, tmp_path / "out", tmp_path / "ck")
+    assert [epoch for epoch, _ in plans(query)] == [0, 2]
+    assert files(tmp_path / "ck") == [".json"]
+
+
+def test_a_spill_ends_the_trial_and_leaves_no_file(spark, base, right, tmp_path):
+    join = chain(spark, base, memoryBudget="8k").option("learningBatches", 9)
+    query = run(join, tmp_path / "out", tmp_path / "ck")
+    assert [event.kind for epoch in query.epochs for event in epoch.events][:2] == ["plan", "spill"]
+    assert output(spark, tmp_path / "out") == right
+    assert files(tmp_path / "ck") == []
+
+
+def test_a_source_that_is_read_again_need_not_give_the_same(spark, base, tmp_path):
+    """Rows that were joined are those that are joined again."""
+    draw = F.udf(lambda _: random.getrandbits(60), "bigint").asNondeterministic()
+    join = StreamJoin(spark)
+    for name in ROWS:
+        df = read_stream(spark, base / name, SCHEMA)
+        df = df.withColumn("drawn", draw("v")) if name == "b" else df
+        join.stream(name, df, eventTime="ts", delay="1 second")
+    join.where("a.x = b.x AND b.y = c.y").within("2 minutes").select("b.v AS v", "b.drawn AS drawn")
+    query = run(join.options(learningBatches=2, slots=2), tmp_path / "out", tmp_path / "ck")
+    assert [epoch for epoch, _ in plans(query)] == [0, 1]
+    assert query.recentProgress[0]["numInputRows"] == sum(ODD.values())
+    found = Counter(v for v, _ in output(spark, tmp_path / "out"))
+    assert len(found) > 50
+    assert set(found.values()) == {1}
 
 
 class Broken(Exception):
@@ -148,6 +199,24 @@ def test_a_change_of_plan_that_fails_is_made_again(spark, base, right, tmp_path,
     assert sum(sent.values(), Counter()) == right
     assert files(tmp_path / "ck") == [".json"]
     assert Checkpoint(tmp_path / "ck").remembered_plan()[0] == C_FIRST
+
+
+def test_a_clean_up_that_waited_for_a_change_of_plan_in_vain_is_refused(spark, base, tmp_path, monkeypatch):
+    """The plan is one that the state is not made for."""
+    handles, asked = [], []
+
+    def fail(*_):
+        until(lambda: handles, what="the handle")
+        asked.append(pool.submit(handles[0].cleanUp))
+        until(asked[0].running, what="the clean-up")
+        raise Broken
+
+    monkeypatch.setattr(trial, "replayed", fail)
+    with ThreadPoolExecutor(1) as pool:
+        handles.append(start(chain(spark, base), tmp_path / "out", tmp_path / "ck"))
+        with pytest.raises(Exception, match="Broken"):
+            handles[0].awaitTermination()
+        assert "the query ended" in str(asked[0].exception())
 
 
 def test_windows_of_results_are_as_if_the_plan_had_always_been_this(spark, base, tmp_path):

@@ -7,8 +7,10 @@ the first micro-batches are kept, and the plan is chosen once more by all of the
 | micro-batches seen, and their rows                  | the trial                                      |
 |-----------------------------------------------------|------------------------------------------------|
 | over ROWS_ENOUGH rows, or one was asked for         | ends                                           |
-| as many as were asked for, and ROWS_MIN rows        | ends                                           |
+| as many as were asked for, and ROWS_MIN kept rows   | ends                                           |
 | BATCHES_MAX (or as many as were asked for, if more) | ends; with fewer than ROWS_MIN, the plan stays |
+
+Kept rows are those that filters let pass; whether there are enough of them is known when the plan is to be chosen.
 
 If another tree is chosen then, the state is made anew by joining the rows of these micro-batches again, with the
 results thrown away (`runtime/replay.py`): the sink has them. That is exact as long as nothing is owed, so a spill ends

@@ -55,7 +55,7 @@ from watersmeet.runtime.epoch import (
     resumed,
     slot_tasks,
 )
-from watersmeet.runtime.replay import replayed
+from watersmeet.runtime.replay import replayed, without_foresight
 from watersmeet.state.manifest import FirstBatch, Manifest, Order, before_first_epoch, from_json
 from watersmeet.state.storage import create, names, remove
 from watersmeet.state.tiers import Tiers
@@ -138,8 +138,9 @@ class InProcessQuery:
         """Go on with another plan, as if it had run from the start; `first` are all batches so far. It is committed
         with the next epoch."""
         last = self.manifest
-        self.plan = plan_join(self.query, (tree,), self.plan.partitions, self.mode, orders)
-        self.coordinator = self.coordinator.for_plan(self.plan)
+        plan = plan_join(self.query, (tree,), self.plan.partitions, self.mode, orders)
+        self.plan = without_foresight(plan)
+        self.coordinator = self.coordinator.for_plan(plan)
         nowhere = [[0] * self.plan.stage_count] * last.slots
         nothing = before_first_epoch(len(self.query.streams), self.plan.stage_count, self.plan.partitions, last.slots)
 
@@ -152,8 +153,8 @@ class InProcessQuery:
             self.manifest = before
             return self._close(nowhere)[1]
 
-        made = replayed(self.plan, nothing, [known for _, known in first], join, close)
-        self.manifest = replace(made, epoch=last.epoch)
+        made = replayed(plan, nothing, [known for _, known in first], join, close)
+        self.plan, self.manifest = plan, replace(made, epoch=last.epoch)
 
     def clean_up(
         self, *, bytes_at_once: int = BYTES_AT_ONCE, kept_slots: Container[int] | None = None

@@ -1,7 +1,7 @@
 """Files that a manifest names beside its segments: what a change of a young query's plan needs (`adaptation/trial.py`).
 
 Their names are their own, so that what an attempt left behind is never taken for another's; the manifest that names
-them has their checksums.
+files of rows has their checksums.
 """
 
 from __future__ import annotations

@@ -19,7 +19,6 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -65,9 +64,11 @@ def _plain_errors() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class _Ground:
-    """What a batch is joined with: the state before it; the file of that, if no epoch has left it like this; and the
-    file of the batch's own rows, if they may be joined again."""
+    """The rows of a batch, and what they are joined with: the state before it; the file of that, if no epoch has left
+    it like this; and the file of the rows themselves, if they may be joined again. Then they are those in the file: a
+    source that is read again may give others."""
 
+    rows: DataFrame
     last: Manifest | None
     base: str | None = None
     kept: Kept | None = None
@@ -123,8 +124,9 @@ class EpochDriver:
             try:
                 with _plain_errors():
                     self._run_batch(batch, batch_id)
-            except WatersmeetError as error:
-                self.failure = error
+            except Exception as error:
+                self._closed = True  # Spark ends the query; and the plan may be one that the state is not made for
+                self.failure = error if isinstance(error, WatersmeetError) else None
                 raise
 
     def clean_up(self, reason: str) -> int:
@@ -204,7 +206,7 @@ class EpochDriver:
         self._require_sent(
             f"go on to batch {batch_id}", hint="the folder 'spark' of the checkpoint does not belong to this state"
         )
-        progress = self._advance(batch, batch_id, self._try_plan(batch, self._committed))
+        progress = self._advance(self._try_plan(batch, self._committed), batch_id)
         if self._committed is not None and must_close(self.plan, self._committed):
             closed = self._close_windows(self._committed)
             results = progress.counts.get("results", 0) + closed
@@ -220,9 +222,10 @@ class EpochDriver:
     def _try_plan(self, batch: DataFrame, last: Manifest | None) -> _Ground:
         """Choose a plan, if it is time to; what the batch is to be joined with, then."""
         if self._trial is None or (last is not None and not last.first):
-            return _Ground(last)
+            return _Ground(batch, last)
         verdict = self._trial.look(batch, last)
-        ground = _Ground(last, kept=verdict.kept)
+        rows = batch if verdict.kept is None else self._trial.again([verdict.kept.file], batch)
+        ground = _Ground(rows, last, kept=verdict.kept)
         if verdict.chosen is not None:
             plan, event = verdict.chosen
             if last is None:
@@ -241,7 +244,7 @@ class EpochDriver:
         join = self.checkpoint.note_join(fingerprint(self.query, plan), orders_as_texts(plan.orders, plan.names))
         if plan.trees == self.plan.trees:
             self.plan = plan
-            return _Ground(replace(last, join=join))
+            return _Ground(batch, replace(last, join=join))
         details = {
             **event.details,
             "previousPlan": plan_text(self.plan),
@@ -249,11 +252,10 @@ class EpochDriver:
         }
         self._adopt(plan, replace(event, details=details))
         assert self._trial is not None
-        run = partial(self._job, is_sent=False)
-        found = self._trial.replay(plan, self._nothing(self.slots), last.first, batch, run)
+        found = self._trial.replay(plan, self._nothing(self.slots), last.first, batch, self.folders)
         self._require_open()
-        made = replace(found, epoch=last.epoch, batch=last.batch, join=join)
-        return _Ground(made, base=self.checkpoint.trial.put(made.to_json(), ".json").name)
+        made = replace(found, epoch=last.epoch, batch=last.batch, first=last.first, join=join)
+        return _Ground(batch, made, base=self.checkpoint.trial.put(made.to_json(), ".json").name)
 
     def remember_plan(self) -> None:
         self.checkpoint.remember_join(
@@ -291,11 +293,11 @@ class EpochDriver:
         self.on_progress(progress)
         return results
 
-    def _advance(self, batch: DataFrame, batch_id: int, ground: _Ground) -> EpochProgress:
+    def _advance(self, ground: _Ground, batch_id: int) -> EpochProgress:
         started, last = time.monotonic(), ground.last
         before = resumed(self.plan, last or self._nothing(self.slots), self.slots)
         orders = self.coordinator.orders
-        job = self._job(before, batch, Duties(orders, memory=self.coordinator.memory))
+        job = self._job(before, ground.rows, Duties(orders, memory=self.coordinator.memory))
         with closing(job):
             reports = job.reports()
             failpoint("after-job")
@@ -369,10 +371,8 @@ class EpochDriver:
         self.checkpoint.sweep(last)
         self._before = None
 
-    def _job(
-        self, before: Manifest, rows: DataFrame | SparkSession, duties: Duties, *, is_sent: bool = True
-    ) -> EpochJob:
-        parts = self.parts if is_sent and not duties.closing else None
+    def _job(self, before: Manifest, rows: DataFrame | SparkSession, duties: Duties) -> EpochJob:
+        parts = None if duties.closing else self.parts
         return EpochJob(self.query, self.plan, before, rows, self.folders, parts, duties)
 
     def _commit_and_send(self, job: EpochJob, after: Manifest, last: Manifest | None) -> float:
@@ -382,10 +382,11 @@ class EpochDriver:
         self._committed, self._before = after, last
         committed = time.monotonic()
         self._send(job, after)
-        if after.base is None:
-            self.checkpoint.discard_before(after, last)
-        else:
+        if last is not None and last.first and not after.first:
+            # The plan is settled: state of another, rows that were kept in vain, files of tasks that ran twice.
             self.checkpoint.sweep(after)
+        else:
+            self.checkpoint.discard_before(after, last)
         self._before = None
         return committed
 

@@ -118,7 +118,9 @@ class EpochJob:
         for number, stage in enumerate(plan.stages):
             inbox = of_stage(rows, number) if last else rows
             if sent[number]:
-                inbox = split(plan, reduce(DataFrame.union, sent[number], inbox), before.assignment, before.slots)
+                # The batch's rows come last: of the first child of a union, and of no other, Spark keeps aliases that
+                # change nothing (`_time AS _time`), and an exchange below it would be like none of the others.
+                inbox = split(plan, reduce(DataFrame.union, [*sent[number], inbox]), before.assignment, before.slots)
             tasks = slot_tasks(plan, before, number, self._duties.orders, self._duties.memory)
             work = slot_work(plan, tasks, folders, parts)
             if number < last:

@@ -8,7 +8,8 @@
 |                                                  | micro-batch has been looked at (`learning.py`), and for good when|
 |                                                  | some more have (`trial.py`). Until then, and if they are too     |
 |                                                  | small to tell, a node per key class stands for it                |
-| any of these, on a checkpoint that has a plan    | at once: the checkpoint's (a tree that differs is refused)       |
+| any of these, on a checkpoint that has a plan    | at once: the checkpoint's (a tree that differs is refused), for  |
+|                                                  | good or until those micro-batches are there                      |
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ in the source frame, which no plan has a part in.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -21,9 +21,10 @@ from watersmeet.engine.task import SlotReport
 from watersmeet.failpoints import failpoint
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.runtime.epoch import Intake
-from watersmeet.runtime.replay import replayed
+from watersmeet.runtime.replay import replayed, without_foresight
 from watersmeet.runtime.spark.job import Duties, EpochJob
 from watersmeet.runtime.spark.planning import Planner
+from watersmeet.runtime.spark.slot_work import Folders
 from watersmeet.state.manifest import FirstBatch, Manifest, SegmentRef
 from watersmeet.state.trial_files import TrialFiles
 
@@ -67,6 +68,8 @@ class Trial:
             chosen = self._planner.plan_for(self._all(batch, present, first))
         elif is_over and first:
             chosen = self._planner.plan_after(self._all(batch, present, first), seen, epoch)
+            if chosen is None and rows <= ROWS_ENOUGH:  # filters leave too few
+                is_over = has_ended(seen, 0, self._batches)
         self._has_plan = True
         if is_over:
             self._files.remove([present.file.name])
@@ -100,19 +103,23 @@ class Trial:
         nothing: Manifest,
         first: Sequence[FirstBatch],
         batch: DataFrame,
-        job: Callable[[Manifest, DataFrame | SparkSession, Duties], EpochJob],
+        folders: Folders,
     ) -> Manifest:
         """The state after the first micro-batches by another plan. Nothing of it stays in memory yet: what the plan
         before has there leaves it with the next epoch. `batch` is like them."""
         nowhere = [[0] * plan.stage_count] * nothing.slots
 
+        def job(before: Manifest, rows: DataFrame | SparkSession, *, is_closing: bool = False) -> EpochJob:
+            duties = Duties(closing=is_closing, memory=nowhere)
+            return EpochJob(self._planner.query, without_foresight(plan), before, rows, folders, duties=duties)
+
         def join(before: Manifest, number: int) -> tuple[Sequence[SlotReport], Intake]:
             rows = self.again([first[number].file], batch)
-            with closing(job(before, rows, Duties(memory=nowhere))) as running:
+            with closing(job(before, rows)) as running:
                 return running.reports(), running.intake()
 
         def close(before: Manifest) -> Sequence[SlotReport]:
-            with closing(job(before, batch.sparkSession, Duties(closing=True, memory=nowhere))) as running:
+            with closing(job(before, batch.sparkSession, is_closing=True)) as running:
                 return running.reports()
 
         found = replayed(plan, nothing, first, join, close)
@@ -125,7 +132,9 @@ class Trial:
 
         def read(nothing: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             deque(nothing, maxlen=0)  # Spark gives up a worker that leaves something unread
-            for file in kept:
-                yield from files.rows(file)
+            schema: pa.Schema | None = None
+            for rows in (rows for file in kept for rows in files.rows(file)):
+                schema = schema or rows.schema  # one run may have named another time zone than the next
+                yield rows if rows.schema.equals(schema) else rows.cast(schema)
 
         return batch.sparkSession.range(0, 1, 1, 1).mapInArrow(read, batch.schema)
