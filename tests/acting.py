@@ -20,8 +20,10 @@ from watersmeet.adaptation.spilling import SpillSettings
 from watersmeet.engine.compaction import Merging
 from watersmeet.engine.inbox import chunks
 from watersmeet.plan.default_tree import default_tree
+from watersmeet.plan.hops import is_mixed
 from watersmeet.plan.probe_orders import NO_ORDERS, ProbeOrders, default_orders
 from watersmeet.plan.tree import Join, nodes_of, parse_tree
+from watersmeet.query.logical import JoinQuery
 from watersmeet.runtime.epoch import must_close
 from watersmeet.runtime.inprocess import InProcessQuery, pandas_hash
 from watersmeet.state.manifest import FirstBatch, Order, SegmentRef
@@ -191,7 +193,7 @@ class Young:
         if epoch.tree is None or self.is_over:
             return trees
         (tree,) = _trees(scenario, (epoch.tree,))
-        engine.replan(tree, self.first, _drawn_orders([tree], scenario.setting))
+        engine.replan(tree, self.first, _drawn_orders(scenario.query, [tree], scenario.setting))
         return (epoch.tree,)
 
     def see_orders(self, engine: InProcessQuery) -> None:
@@ -260,7 +262,7 @@ def _start(scenario: Scenario, folder: Path, setting: Setting, texts: Sequence[s
         memory_budget_bytes=setting.budget,
         hash_keys=HASHES[setting.hash],
         trees=trees,
-        orders=_drawn_orders(trees or [default_tree(scenario.query)], setting),
+        orders=_drawn_orders(scenario.query, trees or [default_tree(scenario.query)], setting),
         cut=chunks if rows_max is None else lambda frames: chunks(frames, rows_max=rows_max),
         mode=scenario.mode,
         spill=None
@@ -270,13 +272,17 @@ def _start(scenario: Scenario, folder: Path, setting: Setting, texts: Sequence[s
     )
 
 
-def _drawn_orders(trees: Sequence[Join], setting: Setting) -> ProbeOrders:
-    """Probe orders that differ from start to start where slots or budget do; results must not."""
+def _drawn_orders(query: JoinQuery, trees: Sequence[Join], setting: Setting) -> ProbeOrders:
+    """Probe orders that differ from start to start where slots or budget do; results must not. Those of a node over
+    several keys stay: they are what its state is for."""
     if setting.orders is None:
         return NO_ORDERS
-    chance = random.Random(f"{setting.orders} {setting.slots} {setting.budget}")
-    nodes = [node for tree in trees for node in nodes_of(tree)]
-    return {node: tuple(tuple(chance.sample(o, len(o))) for o in default_orders(node)) for node in nodes}
+    now, always = random.Random(f"{setting.orders} {setting.slots} {setting.budget}"), random.Random(setting.orders)
+    drawn = {}
+    for node in [node for tree in trees for node in nodes_of(tree)]:
+        chance = always if is_mixed(query, node) else now
+        drawn[node] = tuple(tuple(chance.sample(order, len(order))) for order in default_orders(node))
+    return drawn
 
 
 def difference(found: Counter, expected: Counter, ours: str, theirs: str) -> str:

@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,7 +24,6 @@ from benchmarks.calibration.queries import Workload
 from benchmarks.calibration.trees import Compared
 from benchmarks.join_shapes import checksum
 from benchmarks.state_growth import mixed
-from watersmeet.plan.stages import JoinPlan, StagePlan
 from watersmeet.runtime.inprocess import InProcessQuery
 
 FULL = 1.25
@@ -106,18 +105,6 @@ def _start(workload: Workload, tree: Compared, cleanup: ExitStack) -> InProcessQ
     folder = cleanup.enter_context(tempfile.TemporaryDirectory(prefix="watersmeet-bench-"))
     memory = cleanup.enter_context(tempfile.TemporaryDirectory(prefix="watersmeet-bench-", dir="/dev/shm"))
     query = workload.query()
-    engine = InProcessQuery(query, Path(folder), memory=Path(memory), hash_keys=mixed, trees=[tree.tree])
-    engine.plan = _with_orders(engine.plan, tree)
-    return engine
-
-
-def _with_orders(plan: JoinPlan, tree: Compared) -> JoinPlan:
-    """The plan with the probe orders that the optimiser wants; hops of nodes over several keys have their own."""
-    return replace(plan, stages=tuple(_stage_with_orders(stage, tree) for stage in plan.stages))
-
-
-def _stage_with_orders(stage: StagePlan, tree: Compared) -> StagePlan:
-    shapes = tuple(
-        tuple(replace(node, probe_orders=tree.orders_by_node[node.tree]) for node in shape) for shape in stage.shapes
+    return InProcessQuery(
+        query, Path(folder), memory=Path(memory), hash_keys=mixed, trees=[tree.tree], orders=tree.orders_by_node
     )
-    return replace(stage, shapes=shapes)

@@ -193,6 +193,22 @@ def test_a_plan_that_is_asked_for_is_compared_with_the_one_that_would_be_chosen(
     assert "\n* would be chosen if no plan were asked for: " in said
 
 
+def test_probe_orders_of_a_node_over_several_keys_are_chosen_by_cost_and_kept(spark, base, right, tmp_path):
+    """b goes to c first and not to a, which would make more of it. Its hops follow, and a restart keeps them."""
+    query = run(chain(spark, base, plan="mjoin", slots=2), tmp_path / "out", tmp_path / "ck")
+    assert output(spark, tmp_path / "out") == right
+    assert kept(tmp_path / "ck")["probeOrders"] == {"(a b c d)": [[1, 2, 3], [2, 3, 0], [3, 1, 0], [2, 1, 0]]}
+    assert query.recentProgress[0]["adaptations"][0]["plan"] == "(a b c d)"
+    hops = kept(tmp_path / "ck")["fingerprint"]["hops"]
+    assert "(c d) → b" in hops
+    run(chain(spark, base, plan="(a b c d)", slots=2), tmp_path / "out2", tmp_path / "ck2")
+    assert output(spark, tmp_path / "out2") == right
+    assert kept(tmp_path / "ck2")["fingerprint"]["hops"] != hops
+    # A tree that is asked for is no other plan than the one that runs.
+    run(chain(spark, base, plan="(a b c d)", slots=1), tmp_path / "out", tmp_path / "ck")
+    assert output(spark, tmp_path / "out") == right
+
+
 @pytest.mark.parametrize("plan", ["bjtree", "mjoin-init", "bjtree-init", "Exhaustive", "mjoin"])
 def test_other_ways_to_find_a_plan(spark, base, right, tmp_path, plan):
     run(

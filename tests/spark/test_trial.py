@@ -98,6 +98,17 @@ def test_a_restart_may_be_in_another_time_zone(spark, right, tmp_path):
     assert output(spark, tmp_path / "out") == right
 
 
+def test_probe_orders_of_a_node_over_several_keys_are_a_plan_of_their_own(spark, base, right, tmp_path):
+    query = run(chain(spark, base, plan="mjoin"), tmp_path / "out", tmp_path / "ck")
+    assert output(spark, tmp_path / "out") == right
+    assert plans(query) == [(0, "(a b c)"), (1, "(a b c)")]
+    told = query.recentProgress[1]["adaptations"][0]
+    assert told["rowsJoinedAgain"] == sum(ODD.values())
+    assert told["hops"] != told["previousHops"]
+    run(chain(spark, base), tmp_path / "out", tmp_path / "ck")
+    assert output(spark, tmp_path / "out") == right
+
+
 def test_the_first_micro_batch_alone_may_be_asked_for(spark, base, right, tmp_path):
     query = run(chain(spark, base).option("learningBatches", 1), tmp_path / "out", tmp_path / "ck")
     assert output(spark, tmp_path / "out") == right

@@ -34,7 +34,8 @@ Deviations, found by measuring 36 random queries (`benchmarks/cost_model.py`, wh
 - A row looks up its key in all other inputs of its node at once; what a pair or a stored row costs beside that is
   little, and C_d next to nothing, because rows expire by whole segments.
 - Predicates beside the keys are tested pair by pair, so pairs are counted before these.
-- A mixed node is probed in the engine's order (`hop_orders.py`), which no optimiser chooses.
+- A mixed node pays for the stages that its probe orders make. It has the best ones, or those that the engine makes for
+  few stages (`hop_orders.py`), whichever cost less.
 - Memory is what is held at most, by the engine's own rules of expiry and layout (`kept_rows.py`).
 
 A node without a key runs on one slot; all other work is spread over the slots, evenly.
@@ -58,6 +59,11 @@ from watersmeet.optimizer.stage_keys import Key, NodeKey, Walks, node_key, walks
 from watersmeet.plan.probe_orders import ProbeOrder
 from watersmeet.plan.tree import Join, nodes_of, streams_of
 
+ORDERED_STREAMS_MAX = 8
+"""Of more streams than a join can have, mixed nodes are priced by the engine's own orders only: finding the stages for
+others takes milliseconds for each node."""
+SAME = 1 + 1e-9
+"""More is more than rounding."""
 Keeping: TypeAlias = Literal["engine", "paper"]
 
 
@@ -119,8 +125,7 @@ class CostModel:
     batches_per_s: float = 1.0
     """Micro-batches a second: each costs every stage and every store something, whatever it brings."""
     exact_inputs_max: int = EXACT_INPUTS_MAX
-    """Nodes with more inputs get their probe orders by rank, which is optimal for acyclic graphs only; but a mixed node
-    those of the engine."""
+    """Nodes with more inputs get their probe orders by rank, which is optimal for acyclic graphs only."""
     _nodes: dict[Inputs, NodeCost] = field(default_factory=dict, init=False, repr=False, compare=False)
     _kept: dict[tuple[Streams, float], float] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -139,12 +144,16 @@ class CostModel:
     def _node(self, inputs: Inputs) -> NodeCost:
         graph = self.graph
         key = self.key_of(inputs)
+        by_rule = None
         if self.keeping == "engine" and key.is_mixed:
-            return _mixed_cost(self, inputs, hop_walks(graph, inputs), key)
+            by_rule = _mixed_cost(self, inputs, hop_walks(graph, inputs), key)
+            if len(graph.streams) > ORDERED_STREAMS_MAX:
+                return by_rule
         probes = order_probes(graph, inputs, cartesian=self.cartesian, exact_inputs_max=self.exact_inputs_max)
-        if key.is_mixed:
-            return _mixed_cost(self, inputs, walks_along(graph, inputs, probes.orders), key)
-        return _node_cost(self, inputs, probes, key)
+        if not key.is_mixed:
+            return _node_cost(self, inputs, probes, key)
+        ordered = _mixed_cost(self, inputs, walks_along(graph, inputs, probes.orders), key)
+        return ordered if by_rule is None else _cheaper(ordered, by_rule)
 
     def plan(self, states: States) -> Plan:
         """The cost of a tree."""
@@ -224,6 +233,12 @@ class CostModel:
     def share(self, key: Key) -> float:
         """A slot's share of what is done under a key."""
         return 1 / self.slots if key else 1.0
+
+
+def _cheaper(ordered: NodeCost, by_rule: NodeCost) -> NodeCost:
+    """The node with probe orders of its own, if that saves CPU and keeps no more indexes."""
+    is_cheaper = ordered.cpu_s < by_rule.cpu_s and ordered.memory_bytes <= by_rule.memory_bytes * SAME
+    return ordered if is_cheaper else by_rule
 
 
 def _node_cost(model: CostModel, inputs: Inputs, probes: Probing, key: NodeKey) -> NodeCost:

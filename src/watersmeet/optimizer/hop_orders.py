@@ -1,8 +1,9 @@
-"""In which order the inputs of a mixed node probe each other: the engine's own rule, said of sets of streams.
+"""In which order the inputs of a mixed node probe each other where nobody says so: the engine's own rule, said of sets
+of streams.
 
-A node over several keys is probed hop by hop, and its hops follow from its keys (`plan/hops.py`): the input that has
-come least far goes on, under the key that takes most others along. So an optimiser has nothing to choose here, and a
-cost by any other order would be of a plan that does not run.
+A node over several keys is probed hop by hop, and without probe orders its hops follow from its keys (`plan/hops.py`):
+the input that has come least far goes on, under the key that takes most others along. That makes few stages. Orders
+that meet fewer combinations may make more, or may not: `cost.py` compares.
 
 Inputs whose rows have come to hold the same go on together from there: they are one *party*. What is told of the way is
 the hops of parties, not those of inputs, and the keys under which a party can go on are looked for only when it has

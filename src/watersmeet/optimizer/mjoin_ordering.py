@@ -8,7 +8,6 @@ probes as it has met combinations, but for those of the whole node, which all or
 | EXACT_INPUTS_MAX at most      | all sets of its inputs (`exact_ordering.py`)     | optimal                           |
 | linked as a tree, and no      | by rank (`rank_ordering.py`)                     | optimal                           |
 | Cartesian products            |                                                  |                                   |
-| mixed, as the engine probes   | not chosen (`hop_orders.py`)                     |                                   |
 | otherwise                     | by rank along a minimum spanning tree, with and  | the best of these for each input, |
 |                               | without Cartesian edges (`links.py`), or greedily| so never worse than without them  |
 

@@ -8,19 +8,19 @@ The rules are those by which a tree is cut into stages (`plan/stages.py`, `plan/
 | some share classes, but not all (mixed)| hop by hop: every input walks from key to key, rows are exchanged between |
 | none share any                         | under no key: on one slot                                                 |
 
-The engine lets every input of a mixed node take all probes that its present key allows before it goes on
-(`hop_orders.py`). A walk by a given order follows it, whatever keys that meets.
+A walk follows its probe order, whatever keys that meets; the engine's own orders, where none are given, are in
+`hop_orders.py`.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from watersmeet.optimizer.join_graph import JoinGraph, Streams
 from watersmeet.optimizer.shapes import Inputs
+from watersmeet.plan.hop_schedule import few_stages
 from watersmeet.plan.probe_orders import ProbeOrder
 
 Key = int
@@ -79,7 +79,8 @@ def node_key(graph: JoinGraph, inputs: Inputs) -> NodeKey:
 def walks_along(graph: JoinGraph, inputs: Inputs, orders: Sequence[ProbeOrder]) -> Walks:
     """The ways of all inputs by given orders."""
     walks = [_walk(graph, inputs, i, order) for i, order in enumerate(orders)]
-    return Walks([hop for walk in walks for hop in walk], _stage_count(walks), tuple(orders))
+    stages = few_stages([[hop.key for hop in walk if hop.is_sent] for walk in walks])
+    return Walks([hop for walk in walks for hop in walk], len(stages), tuple(orders))
 
 
 def _walk(graph: JoinGraph, inputs: Inputs, origin: int, order: ProbeOrder) -> list[Hop]:
@@ -96,15 +97,3 @@ def _walk(graph: JoinGraph, inputs: Inputs, origin: int, order: ProbeOrder) -> l
         found.append(Hop(streams, held, key, j, is_sent=not stays, is_new=not found))
         held |= inputs[j]
     return found
-
-
-def _stage_count(walks: Sequence[Sequence[Hop]]) -> int:
-    """Stages that serve all walks: the next one always has the key under which most of them can go on."""
-    left = [[hop.key for hop in walk if hop.is_sent] for walk in walks]
-    stages = 0
-    while any(left):
-        ahead = Counter(keys[0] for keys in left if keys)
-        key = max(sorted(ahead), key=lambda each: (each > 0, ahead[each]))
-        left = [keys[1:] if keys and keys[0] == key else keys for keys in left]
-        stages += 1
-    return stages

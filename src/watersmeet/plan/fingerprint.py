@@ -1,6 +1,7 @@
 """What a checkpoint was made for, by name: a restart with any other value would join other rows.
 
-Slots, budgets and probe orders are absent on purpose: they may change between runs.
+Slots, budgets and probe orders are absent on purpose: they may change between runs. (Those of a node over several keys
+are its hops, and may not.)
 """
 
 from __future__ import annotations

@@ -7,17 +7,16 @@ own, a step being the probes that need no exchange between them:
     b:  x: a   then  y: c
     c:  y: b   then  x: a
 
-Between two steps rows are exchanged. Steps of different inputs under one key share a stage. The next stage is for the
-input that has come least far, of several for the one with fewest keys to go on under; and of these keys it has the one
-under which most inputs can take a step (here x, y, x: three stages serve all paths). So inputs at the edge of the join
-graph go first, come to hold the same as others, and go on together with them.
+Between two steps rows are exchanged. Steps of different inputs under one key share a stage (here x, y, x: three stages
+serve all paths). Paths follow the probe orders of the node, in few stages (`hop_schedule.py`). Without such orders
+nothing is known of the data, and paths are made for few stages by a rule: the next stage is for the input that has come
+least far, of several for the one with fewest keys to go on under; and of these keys it has the one under which most
+inputs can take a step. So inputs at the edge of the join graph go first, come to hold the same as others, and go on
+together with them.
 
 With n inputs linked as a tree, each pair by a key of its own, no rule needs fewer than 2n - 3 stages: of two keys, rows
 from one end of the tree meet the one first, and rows from the other end the other, so only one key can do with a single
-stage. Chains and stars take as many, other trees a few more (`benchmarks/hop_stages.py`).
-
-Known limitation. How many rows a key lets pass is not looked at: of two ends of a chain, the one that is written first
-begins.
+stage. By the rule, chains and stars take as many, other trees a few more (`benchmarks/hop_stages.py`).
 
 A store is indexed under each key that it is probed by. An index is kept by the first stage that probes it, and the
 later stages with that key read it. A step with the empty key joins what no key covers: one slot, every pair compared.
@@ -29,7 +28,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from watersmeet.plan.hop_schedule import few_stages
 from watersmeet.plan.keys import Key, node_key
+from watersmeet.plan.probe_orders import ProbeOrder
 from watersmeet.plan.tree import Join, Tree
 from watersmeet.query.logical import JoinQuery
 
@@ -65,8 +66,39 @@ def is_mixed(query: JoinQuery, node: Join) -> bool:
     return any(node_key(query, pair) for pair in pairs)
 
 
-def hop_stages(query: JoinQuery, node: Join) -> list[HopStage]:
+def hop_stages(query: JoinQuery, node: Join, orders: tuple[ProbeOrder, ...] | None = None) -> list[HopStage]:
     """The stages of a mixed node, in the order they run."""
+    by_rule = _by_rule(query, node)
+    if orders is None or orders == hop_orders(by_rule, len(node.inputs)):
+        return by_rule
+    walks = [_walk(query, node, origin, order) for origin, order in enumerate(orders)]
+    stages = []
+    for key in few_stages([[step.key for step in walk] for walk in walks]):
+        going = [walk for walk in walks if walk and walk[0].key == key]
+        stages.append(HopStage(key, tuple(walk.pop(0) for walk in going)))
+    return stages
+
+
+def hop_orders(stages: Sequence[HopStage], inputs: int) -> tuple[ProbeOrder, ...]:
+    """In which order each input of the node meets the others."""
+    steps = [step for stage in stages for step in stage.steps]
+    return tuple(tuple(j for step in steps if step.origin == i for j in step.targets) for i in range(inputs))
+
+
+def _walk(query: JoinQuery, node: Join, origin: int, order: ProbeOrder) -> list[Step]:
+    """The steps of an input along its order: rows stay where they are as long as that is the place for the next one."""
+    rows, left = node.inputs[origin], list(order)
+    steps: list[Step] = []
+    while left:
+        keys = [node_key(query, Join((rows, node.inputs[j]))) for j in left]
+        count = next((i for i, key in enumerate(keys) if key != keys[0]), len(left)) if keys[0] else 1
+        step = Step(origin, rows, keys[0], tuple(left[:count]), last=count == len(left))
+        rows, left = step.joined(node), left[count:]
+        steps.append(step)
+    return steps
+
+
+def _by_rule(query: JoinQuery, node: Join) -> list[HopStage]:
     rows: list[Tree] = list(node.inputs)
     left = [[j for j in range(len(rows)) if j != i] for i in range(len(rows))]
     stages: list[HopStage] = []

@@ -1,8 +1,8 @@
 """In which order each input of a node probes the others.
 
 By default it is the order in which the tree names them. Other orders can be given to every node; results do not depend
-on them, so they are no part of what a checkpoint is made for, but it remembers them. A node over several keys has no
-choice: its hops follow from its keys (`plan/hops.py`).
+on them, so they are no part of what a checkpoint is made for, but it remembers them. Only of a node over several keys
+they are: there they decide in which stages it is probed, and which indexes it keeps (`plan/hops.py`).
 """
 
 from __future__ import annotations

@@ -212,7 +212,7 @@ class _Sketch:
 def _draft(query: JoinQuery, tree: Join, orders: ProbeOrders) -> list[StagePlan]:
     """The stages of one tree, in the order they run."""
     roots = _stage_roots(query, tree)
-    sketches = [sketch for root in roots for sketch in _sketches(query, root, roots)]
+    sketches = [sketch for root in roots for sketch in _sketches(query, root, roots, orders)]
     inputs = [tuple(lay_out(query, t, s.key, label_of(query, t)) for t in s.inputs) for s in sketches]
     stages = []
     for number, sketch in enumerate(sketches):
@@ -228,10 +228,10 @@ def _draft(query: JoinQuery, tree: Join, orders: ProbeOrders) -> list[StagePlan]
     return stages
 
 
-def _sketches(query: JoinQuery, root: Join, roots: Sequence[Join]) -> list[_Sketch]:
+def _sketches(query: JoinQuery, root: Join, roots: Sequence[Join], orders: ProbeOrders) -> list[_Sketch]:
     if not is_mixed(query, root):
         return [_Sketch(root, node_key(query, root), _in_order(_stage_inputs(root, roots)))]
-    stages = hop_stages(query, root)
+    stages = hop_stages(query, root, orders.get(root))
     sketches = []
     for number, stage in enumerate(stages):
         trees = [step.rows for step in stage.steps]

@@ -1,12 +1,17 @@
 """Costs of trees: the formulas of chapter 4, and what this engine adds to them."""
 
+import random
 from dataclasses import replace
 
 import pytest
 
+from benchmarks.random_graphs import random_graph
 from watersmeet.optimizer.cost import DEFAULT_PRICES, CostModel, Prices
+from watersmeet.optimizer.hop_orders import hop_walks
 from watersmeet.optimizer.join_graph import JoinGraph, Predicate, StreamFigures, pairwise_graph
+from watersmeet.optimizer.mjoin_ordering import order_probes
 from watersmeet.optimizer.shapes import states_of
+from watersmeet.optimizer.stage_keys import walks_along
 from watersmeet.plan.tree import Join, nodes_of, parse_tree
 
 # Figure 4.1 is lost; the orders of its mjoin are A-B-C, B-A-C, C-B-A, and its bjtree is ((A B) C). So AB is smaller
@@ -172,12 +177,19 @@ def test_a_mixed_node_is_walked_from_key_to_key():
     assert replace(model, keeping="paper").plan(everything).memory_bytes == pytest.approx(3 * 10 * 10)
 
 
-def test_a_mixed_node_is_probed_in_the_order_of_its_hops():
-    """A may go to C only, and C goes with it, whatever is the first key or lets fewer pass."""
+def test_a_mixed_node_has_the_probe_orders_that_meet_fewest():
+    """A may go to C only. C goes with it if D has more to offer, and otherwise to D first; stages are as many."""
     graph = JoinGraph(tuple(StreamFigures(n, 10, 10) for n in "ACD"), (Predicate(0b011, 0.01), Predicate(0b110, 0.02)))
     assert CostModel(graph).node((1, 2, 4)).orders == ((1, 2), (0, 2), (1, 0))
     swapped = JoinGraph(graph.streams, (Predicate(0b110, 1e-6), Predicate(0b011, 1.0)))
-    assert CostModel(swapped).node((1, 2, 4)).orders == ((1, 2), (0, 2), (1, 0))
+    assert CostModel(swapped).node((1, 2, 4)).orders == ((1, 2), (2, 0), (1, 0))
+
+
+def test_a_mixed_node_has_the_orders_of_the_engine_where_others_take_more_stages():
+    graph, inputs = random_graph(4, "clique", random.Random(1)), (1, 2, 4, 8)
+    by_rule, ordered = hop_walks(graph, inputs), walks_along(graph, inputs, order_probes(graph, inputs).orders)
+    assert ordered.stages > by_rule.stages
+    assert CostModel(graph, Prices(0, 0, 0, stage_s=1)).node(inputs).orders == by_rule.orders
 
 
 @pytest.mark.parametrize(("text", "stores"), [("(A B C D)", 4), ("((A B) C D)", 5), ("(((A B) C) D)", 6)])

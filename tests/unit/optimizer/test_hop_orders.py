@@ -9,7 +9,9 @@ from tests.unit.plan.linked import linked_query
 from watersmeet.optimizer.assumptions import Assumptions, graph_of
 from watersmeet.optimizer.hop_orders import hop_walks
 from watersmeet.optimizer.join_graph import JoinGraph, Predicate, StreamFigures, as_streams, bits
-from watersmeet.plan.hops import hop_stages
+from watersmeet.optimizer.stage_keys import walks_along
+from watersmeet.plan.hops import hop_orders, hop_stages
+from watersmeet.plan.probe_orders import default_orders
 from watersmeet.plan.tree import Join, Leaf, Tree, streams_of
 
 
@@ -32,32 +34,39 @@ def held_along(start: int, targets: list[int]) -> list[int]:
     return [start | sum(targets[:place]) for place in range(len(targets))]
 
 
+@pytest.mark.parametrize("given", [False, True], ids=["by the rule", "along orders"])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_inputs_hop_as_in_the_engine(shape):
+def test_inputs_hop_as_in_the_engine(shape, given):
     rng = random.Random(shape)
     without_key = 0
     for _ in range(40):
         count = rng.randint(3, 8)
         query = linked_query(count, drawn_links(count, shape, rng))
         node = Join(drawn_inputs(count, rng))
-        if len(node.inputs) > 1:
-            graph = graph_of(query, Assumptions({stream.name: 1.0 for stream in query.streams}))
-            inputs = tuple(as_streams(streams_of(each)) for each in node.inputs)
-            found = hop_walks(graph, inputs)
-            stages = hop_stages(query, node)
-            highest = len(query.classes) - 1
-            for i, streams in enumerate(inputs):
-                hops = [hop for hop in found.hops if hop.origins & streams]
-                steps = [step for stage in stages for step in stage.steps if step.origin == i]
-                keys = [as_streams(highest - each for each in step.key) for step in steps for _ in step.targets]
-                assert [hop.key for hop in hops] == keys
-                assert [hop.target for hop in hops] == [j for step in steps for j in step.targets]
-                assert [hop.is_sent for hop in hops] == [not place for s in steps for place in range(len(s.targets))]
-                assert [hop.is_new for hop in hops] == [True, *[False] * (len(hops) - 1)]
-                assert [hop.held for hop in hops] == held_along(streams, [inputs[hop.target] for hop in hops])
-                assert found.orders[i] == tuple(hop.target for hop in hops)
-                without_key += keys.count(0)
-            assert found.stages == len(stages)
+        if len(node.inputs) < 2:
+            continue
+        graph = graph_of(query, Assumptions({stream.name: 1.0 for stream in query.streams}))
+        inputs = tuple(as_streams(streams_of(each)) for each in node.inputs)
+        if given:
+            orders = tuple(tuple(rng.sample(order, len(order))) for order in default_orders(node))
+            found, stages = walks_along(graph, inputs, orders), hop_stages(query, node, orders)
+            assert found.orders == orders
+        else:
+            found, stages = hop_walks(graph, inputs), hop_stages(query, node)
+            assert hop_stages(query, node, found.orders) == stages
+        assert found.orders == hop_orders(stages, len(inputs))
+        assert found.stages == len(stages)
+        highest = len(query.classes) - 1
+        for i, streams in enumerate(inputs):
+            hops = [hop for hop in found.hops if hop.origins & streams]
+            steps = [step for stage in stages for step in stage.steps if step.origin == i]
+            keys = [as_streams(highest - each for each in step.key) for step in steps for _ in step.targets]
+            assert [hop.key for hop in hops] == keys
+            assert [hop.target for hop in hops] == [j for step in steps for j in step.targets]
+            assert [hop.is_sent for hop in hops] == [not place for s in steps for place in range(len(s.targets))]
+            assert [hop.is_new for hop in hops] == [True, *[False] * (len(hops) - 1)]
+            assert [hop.held for hop in hops] == held_along(streams, [inputs[hop.target] for hop in hops])
+            without_key += keys.count(0)
     assert without_key > 0
 
 

@@ -6,8 +6,9 @@ from itertools import combinations
 import pytest
 
 from tests.unit.plan.linked import linked_query
-from watersmeet.plan.hops import hop_stages
+from watersmeet.plan.hops import hop_orders, hop_stages
 from watersmeet.plan.keys import node_key
+from watersmeet.plan.probe_orders import default_orders
 from watersmeet.plan.tree import Join, Leaf
 
 CHAIN = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (5, 6), (6, 7)]
@@ -43,6 +44,14 @@ def test_what_no_key_covers_is_probed_one_by_one_when_there_is_no_key_left():
     ]
 
 
+def test_orders_that_are_given_are_followed_in_as_few_stages():
+    """1 begins with 2 instead of 0. Its steps are under the keys of the others', so it needs no stage of its own."""
+    query = linked_query(3, [(0, 1), (1, 2)])
+    stages = hop_stages(query, one_node(3), ((1, 2), (2, 0), (1, 0)))
+    found = [[(step.origin, step.targets) for step in stage.steps] for stage in stages]
+    assert found == [[(0, (1,))], [(0, (2,)), (1, (2,)), (2, (1,))], [(1, (0,)), (2, (0,))]]
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_every_input_meets_all_others_once_under_the_key_that_it_shares_with_them(seed):
     rng = random.Random(seed)
@@ -51,7 +60,10 @@ def test_every_input_meets_all_others_once_under_the_key_that_it_shares_with_the
     links = [rng.sample(range(count), rng.randint(2, 3)) for _ in range(2)] + rng.sample(pairs, rng.randint(1, 3))
     query = linked_query(count, links)
     node = one_node(count)
-    stages = hop_stages(query, node)
+    orders = tuple(tuple(rng.sample(order, len(order))) for order in default_orders(node))
+    given = seed % 2 == 0
+    stages = hop_stages(query, node, orders if given else None)
+    assert not given or hop_orders(stages, count) == orders
     for origin in range(count):
         steps = [step for stage in stages for step in stage.steps if step.origin == origin]
         assert sorted(j for step in steps for j in step.targets) == [j for j in range(count) if j != origin]

@@ -241,8 +241,10 @@ class EpochDriver:
 
     def _changed(self, plan: JoinPlan, event: Event, last: Manifest, batch: DataFrame) -> _Ground:
         """The state as another plan has it. The checkpoint is for that plan when the next epoch is committed."""
-        join = self.checkpoint.note_join(fingerprint(self.query, plan), orders_as_texts(plan.orders, plan.names))
-        if plan.trees == self.plan.trees:
+        marks = fingerprint(self.query, plan)
+        join = self.checkpoint.note_join(marks, orders_as_texts(plan.orders, plan.names))
+        before = fingerprint(self.query, self.plan)
+        if marks == before:
             self.plan = plan
             return _Ground(batch, replace(last, join=join))
         details = {
@@ -250,6 +252,8 @@ class EpochDriver:
             "previousPlan": plan_text(self.plan),
             "rowsJoinedAgain": sum(each.rows for each in last.first),
         }
+        if plan.trees == self.plan.trees:  # other probe orders of a node over several keys
+            details |= {"hops": marks["hops"], "previousHops": before["hops"]}
         self._adopt(plan, replace(event, details=details))
         assert self._trial is not None
         found = self._trial.replay(plan, self._nothing(self.slots), last.first, batch, self.folders)

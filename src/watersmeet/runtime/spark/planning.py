@@ -3,11 +3,11 @@
 | option plan                                      | known                                                            |
 |--------------------------------------------------|------------------------------------------------------------------|
 | a tree                                           | at once; each input probes the others in the order of the text   |
-| mjoin                                            | at once; probe orders by cost if every stream has a rate hint    |
-| auto, bjtree, mjoin-init, bjtree-init, exhaustive| at once if every stream has a rate hint; otherwise when the first|
-|                                                  | micro-batch has been looked at (`learning.py`), and for good when|
+| auto, mjoin, bjtree, mjoin-init, bjtree-init,    | at once if every stream has a rate hint; otherwise when the first|
+| exhaustive                                       | micro-batch has been looked at (`learning.py`), and for good when|
 |                                                  | some more have (`trial.py`). Until then, and if they are too     |
-|                                                  | small to tell, a node per key class stands for it                |
+|                                                  | small to tell, a node per key class stands for it (for `mjoin`,  |
+|                                                  | one node)                                                        |
 | any of these, on a checkpoint that has a plan    | at once: the checkpoint's (a tree that differs is refused), for  |
 |                                                  | good or until those micro-batches are there                      |
 """
@@ -40,9 +40,9 @@ from watersmeet.plan.tree import Join, mjoin, parse_tree
 from watersmeet.query.logical import JoinQuery
 from watersmeet.runtime.spark.learning import learn
 
-SPARK_PRICES = replace(DEFAULT_PRICES, exchange_s=2.9e-6, stage_s=0.145)
+SPARK_PRICES = replace(DEFAULT_PRICES, exchange_s=2.0e-6, stage_s=0.082)
 """Those of the engine in process, and what Spark adds: a shuffle, with the way into Python and back, for every row that
-is sent on, and for every stage of a micro-batch its tasks. CPU seconds of a slot, fitted on a busy machine by
+is sent on, and for every stage of a micro-batch its tasks. CPU seconds of a slot, between two fits of
 `python -m benchmarks.spark_prices`."""
 NOTHING_SEEN = Assumptions({})
 EXPLAIN_MODES = ("simple", "extended", "cost")
@@ -82,8 +82,7 @@ class Planner:
     @property
     def waits_for_rows(self) -> bool:
         """Whether the plan is chosen by what the first micro-batches show."""
-        has_alternatives = self.is_choice and self.asked.lower() != "mjoin" and len(self.query.streams) > 2
-        return has_alternatives and not self._rates_are_known
+        return self.is_choice and len(self.query.streams) > 2 and not self._rates_are_known
 
     @property
     def _rates_are_known(self) -> bool:
@@ -117,12 +116,13 @@ class Planner:
 
     def remembered_plan(self, text: str, orders: Mapping[str, list[list[int]]]) -> JoinPlan:
         """The plan that a checkpoint has, unless another tree is asked for."""
-        if not self.is_choice:
-            return self._plan(self._trees())
-        try:
-            trees = tuple(parse_tree(part, self._names) for part in text.split("|"))
-        except OptionError:  # of other streams: what differs is said by the checkpoint
-            return self.first_plan()
+        if self.is_choice:
+            try:
+                trees = tuple(parse_tree(part, self._names) for part in text.split("|"))
+            except OptionError:  # of other streams: what differs is said by the checkpoint
+                return self.first_plan()
+        else:
+            trees = self._trees()
         return self._plan(trees, orders_from_texts(orders, trees, self._names))
 
     def choice(self, known: Assumptions) -> Choice:
