@@ -184,6 +184,12 @@ MUTANTS = [
     ),
     Mutant("state is not probed", "engine.step:_runs_by_store", "found[store].append(run)", "pass"),
     # hops: nodes over several keys
+    Mutant(
+        "a hop goes on where it is, though the next key is another",
+        "plan.hops:_walk",
+        "if key != keys[0]",
+        "if not key",
+    ),
     Mutant("a hop misses what is new", "engine.step:_hop", "if target.with_arrivals and", "if False and"),
     Mutant("a hop sees all that is new", "engine.step:_hop", "if target.with_arrivals and", "if"),
     Mutant("a hop misses what another stage keeps", "engine.step:_run_hops", "task.reads[number]", "()"),

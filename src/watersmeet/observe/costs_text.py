@@ -11,8 +11,8 @@ from watersmeet.optimizer.assumptions import Assumptions
 from watersmeet.optimizer.cost import CostModel, Plan
 from watersmeet.optimizer.dominating import Budget, misses
 from watersmeet.optimizer.measured_prices import Calibration
-from watersmeet.optimizer.shapes import States, states_of, tree_of
-from watersmeet.optimizer.strategies import EXHAUSTIVE_STREAMS_MAX, Candidate, Choice, bjtree, mjoin
+from watersmeet.optimizer.shapes import States, states_of
+from watersmeet.optimizer.strategies import EXHAUSTIVE_STREAMS_MAX, Candidate, Choice, bjtree, candidate, mjoin
 from watersmeet.plan.stages import plan_join
 from watersmeet.plan.tree import Join, tree_text
 from watersmeet.query.logical import JoinQuery
@@ -63,13 +63,13 @@ def _table(query: JoinQuery, model: CostModel, budget: Budget, choice: Choice, o
     winner, notes = model.plan(states_of(choice.winner.tree)), _notes(model, budget, choice, other)
     lines = [("", "plan", "stages", "CPU s/s", "vs *", "state max", "")]
     for plan in sorted(map(model.plan, notes), key=lambda each: (each.cpu_s, each.memory_bytes)):
-        tree = tree_of(plan.states, model.graph.everyone)
+        run = candidate(model, plan)
         is_winner = plan.states == winner.states
         lines.append(
             (
                 "*" if is_winner else "",
-                tree_text(tree, names),
-                str(plan_join(query, (tree,), partitions=1).stage_count),
+                tree_text(run.tree, names),
+                str(plan_join(query, (run.tree,), partitions=1, orders=run.probe_orders).stage_count),
                 _cpu(plan.cpu_s),
                 "" if is_winner or not winner.cpu_s else format_times(plan.cpu_s / winner.cpu_s),
                 format_bytes(round(plan.memory_bytes)),

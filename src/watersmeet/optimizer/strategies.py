@@ -185,8 +185,8 @@ def _chosen(
     winner = min(undominated, key=lambda plan: rating(plan, budget, preference))
     missed = misses(winner, budget)
     return Choice(
-        winner=_candidate(model, winner),
-        candidates=tuple(_candidate(model, plan) for plan in undominated),
+        winner=candidate(model, winner),
+        candidates=tuple(candidate(model, plan) for plan in undominated),
         misses=missed,
         plans_seen=seen,
         strategy=strategy,
@@ -194,7 +194,8 @@ def _chosen(
     )
 
 
-def _candidate(model: CostModel, plan: Plan) -> Candidate:
+def candidate(model: CostModel, plan: Plan) -> Candidate:
+    """A plan as it would run."""
     tree, inputs = tree_and_inputs(plan.states, model.graph.everyone)
     return Candidate(tree, tuple([model.node(each).orders for each in inputs]), plan.cpu_s, plan.memory_bytes)
 
