@@ -154,8 +154,12 @@ def test_a_spill_ends_the_trial_and_leaves_no_file(spark, base, right, tmp_path)
     assert files(tmp_path / "ck") == []
 
 
-def test_a_source_that_is_read_again_need_not_give_the_same(spark, base, tmp_path):
-    """Rows that were joined are those that are joined again."""
+class Broken(Exception):
+    pass
+
+
+def with_chance(spark, base):
+    """A join whose b has a value that is drawn anew whenever it is read."""
     draw = F.udf(lambda _: random.getrandbits(60), "bigint").asNondeterministic()
     join = StreamJoin(spark)
     for name in ROWS:
@@ -163,16 +167,42 @@ def test_a_source_that_is_read_again_need_not_give_the_same(spark, base, tmp_pat
         df = df.withColumn("drawn", draw("v")) if name == "b" else df
         join.stream(name, df, eventTime="ts", delay="1 second")
     join.where("a.x = b.x AND b.y = c.y").within("2 minutes").select("b.v AS v", "b.drawn AS drawn")
-    query = run(join.options(learningBatches=2, slots=2), tmp_path / "out", tmp_path / "ck")
+    return join.options(learningBatches=2, slots=2)
+
+
+def values_by_row(pairs):
+    return Counter(v for v, _ in set(pairs))
+
+
+def test_a_source_that_is_read_again_need_not_give_the_same(spark, base, tmp_path):
+    """Rows that were joined are those that are joined again."""
+    query = run(with_chance(spark, base), tmp_path / "out", tmp_path / "ck")
     assert [epoch for epoch, _ in plans(query)] == [0, 1]
     assert query.recentProgress[0]["numInputRows"] == sum(ODD.values())
-    found = Counter(v for v, _ in output(spark, tmp_path / "out"))
+    found = values_by_row(output(spark, tmp_path / "out"))
     assert len(found) > 50
     assert set(found.values()) == {1}
 
 
-class Broken(Exception):
-    pass
+def test_results_that_are_sent_again_are_of_the_rows_that_were_joined(spark, base, tmp_path):
+    sent: dict[int, Counter] = {}
+    broken = []
+
+    def send(results, epoch):
+        if not broken:
+            broken.append(epoch)
+            raise Broken
+        sent[epoch] = canonical(results.toArrow())
+
+    writer = with_chance(spark, base).writeStream.foreachBatch(send).trigger(availableNow=True)
+    writer = writer.option("checkpointLocation", str(tmp_path / "ck"))
+    with pytest.raises(Exception, match="Broken"):
+        writer.start().awaitTermination()
+    writer.start().awaitTermination()
+    assert broken == [0]
+    found = values_by_row(sum(sent.values(), Counter()))
+    assert values_by_row(sent[0]).keys() & values_by_row(sent[1]).keys()  # rows of the first batch count in the second
+    assert set(found.values()) == {1}
 
 
 def test_a_change_of_plan_that_fails_is_made_again(spark, base, right, tmp_path, monkeypatch):

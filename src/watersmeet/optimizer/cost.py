@@ -58,10 +58,8 @@ from watersmeet.optimizer.shapes import Inputs, Nodes, States, nodes_in
 from watersmeet.optimizer.stage_keys import Key, NodeKey, Walks, node_key, walks_along
 from watersmeet.plan.probe_orders import ProbeOrder
 from watersmeet.plan.tree import Join, nodes_of, streams_of
+from watersmeet.query.logical import STREAMS_MAX
 
-ORDERED_STREAMS_MAX = 8
-"""Of more streams than a join can have, mixed nodes are priced by the engine's own orders only: finding the stages for
-others takes milliseconds for each node."""
 SAME = 1 + 1e-9
 """More is more than rounding."""
 Keeping: TypeAlias = Literal["engine", "paper"]
@@ -142,18 +140,23 @@ class CostModel:
         return known
 
     def _node(self, inputs: Inputs) -> NodeCost:
-        graph = self.graph
         key = self.key_of(inputs)
-        by_rule = None
-        if self.keeping == "engine" and key.is_mixed:
-            by_rule = _mixed_cost(self, inputs, hop_walks(graph, inputs), key)
-            if len(graph.streams) > ORDERED_STREAMS_MAX:
-                return by_rule
-        probes = order_probes(graph, inputs, cartesian=self.cartesian, exact_inputs_max=self.exact_inputs_max)
-        if not key.is_mixed:
-            return _node_cost(self, inputs, probes, key)
-        ordered = _mixed_cost(self, inputs, walks_along(graph, inputs, probes.orders), key)
-        return ordered if by_rule is None else _cheaper(ordered, by_rule)
+        return self._mixed_node(inputs, key) if key.is_mixed else _node_cost(self, inputs, self._probes(inputs), key)
+
+    def _mixed_node(self, inputs: Inputs, key: NodeKey) -> NodeCost:
+        """With the best probe orders, or with those of the engine. Of more streams than a join can have there are only
+        the latter: to find the stages for others takes milliseconds for each node."""
+        if self.keeping == "paper":
+            return self._ordered_node(inputs, key)
+        by_rule = _mixed_cost(self, inputs, hop_walks(self.graph, inputs), key)
+        is_large = len(self.graph.streams) > STREAMS_MAX
+        return by_rule if is_large else _cheaper(self._ordered_node(inputs, key), by_rule)
+
+    def _ordered_node(self, inputs: Inputs, key: NodeKey) -> NodeCost:
+        return _mixed_cost(self, inputs, walks_along(self.graph, inputs, self._probes(inputs).orders), key)
+
+    def _probes(self, inputs: Inputs) -> Probing:
+        return order_probes(self.graph, inputs, cartesian=self.cartesian, exact_inputs_max=self.exact_inputs_max)
 
     def plan(self, states: States) -> Plan:
         """The cost of a tree."""

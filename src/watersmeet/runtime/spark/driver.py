@@ -198,7 +198,7 @@ class EpochDriver:
                     hint="the folder 'spark' of the checkpoint was removed or replaced: restore it",
                 )
             if not self.checkpoint.is_acknowledged(last.epoch):
-                self._send_again(batch, last)
+                self._send_again(self._joined_rows(batch, last), last)
             if must_close(self.plan, last):
                 self._close_windows(last)
             return
@@ -218,6 +218,12 @@ class EpochDriver:
                 segments=len(self._committed.segments),
             )
         self.on_progress(progress)
+
+    def _joined_rows(self, batch: DataFrame, last: Manifest) -> DataFrame:
+        """The rows of the last batch as they were joined: those that were kept, if they were."""
+        if self._trial is None or not last.first:
+            return batch
+        return self._trial.again([last.first[-1].file], batch)
 
     def _try_plan(self, batch: DataFrame, last: Manifest | None) -> _Ground:
         """Choose a plan, if it is time to; what the batch is to be joined with, then."""
