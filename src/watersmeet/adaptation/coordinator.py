@@ -6,18 +6,22 @@ closes groups that the policy chooses; one that has room for all it has closed g
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 
-from watersmeet.adaptation.events import Event
+from watersmeet.adaptation.clean_up import BYTES_AT_ONCE, cleaning_orders
 from watersmeet.adaptation.ledger import DEFAULT_UPKEEP, GroupLedger
-from watersmeet.adaptation.memory_shares import Held, MemoryShares, memory_shares
 from watersmeet.adaptation.spilling import SpillDecision, SpillSettings, decide_spill
-from watersmeet.engine.task import SlotReport
+from watersmeet.epoch.events import Event
+from watersmeet.epoch.kinds import Batch, Clean, Cleaning, Closing, Epoch, Order, Spill, orders_of
+from watersmeet.epoch.memory_shares import Held, MemoryShares, memory_shares
+from watersmeet.epoch.owing import extents_of_stage
+from watersmeet.epoch.protocol import CleanUp, Goal, JoinBatch, Rest
+from watersmeet.epoch.task import SlotReport
+from watersmeet.epoch.tasks import windows_to_close
 from watersmeet.plan.partitioning import group_ranges
 from watersmeet.plan.stages import JoinPlan
-from watersmeet.state.manifest import Manifest, Order
+from watersmeet.state.manifest import Manifest
 
 ASKED_FOR = "asked for"
 STREAM_HAS_ENDED = "the stream has ended"
@@ -36,98 +40,119 @@ class Coordinator:
         """What the next epoch with rows is to do."""
         self.roomy_slots: frozenset[int] = frozenset()
         """Slots that have room for all they have closed."""
-        self.memory = self._shares({})
+        self._held = [[Held()] * plan.stage_count for _ in range(slots)]
+        self.memory = self._shares()
         self._reasons: dict[Order, str] = {}
 
     def for_plan(self, plan: JoinPlan) -> Coordinator:
         """A coordinator with the same settings that has seen nothing yet."""
         return Coordinator(plan, self.slots, self.budget, self.spill)
 
-    def note(self, after: Manifest, reports: Sequence[SlotReport], reason: str = ASKED_FOR) -> list[Event]:
-        """Take in an epoch that was committed, with the reports of all slots and stages, and decide for the next.
+    def next_epoch(
+        self,
+        last: Manifest | None,
+        goal: Goal,
+        *,
+        bytes_at_once: int = BYTES_AT_ONCE,
+        kept_slots: Container[int] | None = None,
+    ) -> Epoch | None:
+        """The epoch to run next; None if the goal is reached. Windows that can be closed are closed first, but a batch
+        that waits comes before anything else."""
+        if isinstance(goal, JoinBatch):
+            return Batch(goal.number, self.orders)
+        if last is None:
+            return None
+        until_us = windows_to_close(self.plan, last)
+        if until_us is not None:
+            return Closing(until_us)
+        match goal:
+            case Rest():
+                return None
+            case CleanUp(reason):
+                kept = self.roomy_slots if kept_slots is None else kept_slots
+                orders = cleaning_orders(self.plan, last, bytes_at_once=bytes_at_once, kept_slots=kept)
+                return Cleaning(orders, reason) if orders else None
 
-        `reason` is why it carried out orders that were not given here.
-        """
-        for order in after.ran:
-            if order.spill:
-                self.ledger.spilled(order.stage, order.spill)
-            if order.clean is not None:
-                self.ledger.cleaned(order.stage, range(*order.clean))
+    def note(self, epoch: Epoch, after: Manifest, reports: Sequence[SlotReport]) -> None:
+        """Take in an epoch that was committed, with the reports of the slots and stages that ran, and decide for the
+        next."""
+        for order in orders_of(epoch):
+            match order:
+                case Spill(stage, _, groups):
+                    self.ledger.spilled(stage, groups)
+                case Clean(stage, _, low, high):
+                    self.ledger.cleaned(stage, range(low, high))
+        if not reports:
+            return
         self.ledger.add(reports)
-        events = self._events(after, reports, reason)
-        by_slot: dict[int, dict[int, SlotReport]] = defaultdict(dict)
         for report in reports:
-            by_slot[report.slot][report.stage] = report
-        self.memory = self._shares(by_slot)
-        self._decide(after, by_slot)
+            counts = report.counts
+            self._held[report.slot][report.stage] = Held(
+                counts.get("memory_bytes", 0), counts.get("active_bytes", 0), counts.get("closed_bytes", 0)
+            )
+        self.memory = self._shares()
+        self._decide(after)
+
+    def events(self, epoch: Epoch, number: int, reports: Sequence[SlotReport]) -> list[Event]:
+        """What the orders that an epoch carried out have changed."""
+        counts = {(report.stage, report.slot): report.counts for report in reports}
+        otherwise = epoch.reason if isinstance(epoch, Cleaning) else ASKED_FOR
+        events = []
+        for order in orders_of(epoch):
+            told = counts[order.stage, order.slot]
+            reason = self._reasons.get(order, otherwise)
+            match order:
+                case Spill(stage, slot, groups):
+                    details = {"groups": len(groups), "bytes": told.get("spilled_bytes", 0), "stage": stage}
+                    events.append(Event(number, "spill", slot, reason, details))
+                case Clean(stage, slot, low, high):
+                    details = {"groups": high - low, "stage": stage, "results": told.get("owed", 0)}
+                    events.append(Event(number, "cleanUp", slot, reason, details))
         return events
 
-    def _decide(self, after: Manifest, by_slot: dict[int, dict[int, SlotReport]]) -> None:
+    def _decide(self, after: Manifest) -> None:
         self.orders, self._reasons, self.roomy_slots = (), {}, frozenset()
         if self.spill is None:
             return
-        for slot, reports in sorted(by_slot.items()):
-            decision = self._spill(after, slot, reports)
+        for slot, held in enumerate(self._held):
+            decision = self._spill(after, slot, held)
             if decision is not None:
-                spills = (Order(stage, slot, spill=groups) for stage, groups in decision.groups.items())
+                spills = (Spill(stage, slot, groups) for stage, groups in decision.groups.items())
                 self._reasons |= dict.fromkeys(spills, decision.reason)
-            elif self._has_room(reports):
+            elif self._has_room(held):
                 self.roomy_slots |= {slot}
                 self._reasons |= dict.fromkeys(self._return(after, slot), MEMORY_IS_FREE)
         self.orders = tuple(self._reasons)
 
-    def _spill(self, after: Manifest, slot: int, reports: dict[int, SlotReport]) -> SpillDecision | None:
+    def _spill(self, after: Manifest, slot: int, held: Sequence[Held]) -> SpillDecision | None:
         """What other stages than those of nodes with a key have cannot be closed; at least half the budget is for
         what can."""
         assert self.spill is not None
-        active = {stage: report.counts.get("active_bytes", 0) for stage, report in reports.items()}
-        fixed = sum(size for stage, size in active.items() if not self._can_spill(stage))
+        fixed = sum(here.active_bytes for stage, here in enumerate(held) if not self._can_spill(stage))
+        active = sum(here.active_bytes for here in held) - fixed
         budget = max(self.spill.budget_bytes // 2, self.spill.budget_bytes - fixed)
-        figures = self.ledger.figures(slot, after.assignment, after.epoch)
-        return decide_spill(replace(self.spill, budget_bytes=budget), slot, sum(active.values()) - fixed, figures)
+        figures = self.ledger.figures(slot, after.placement, after.epoch)
+        return decide_spill(replace(self.spill, budget_bytes=budget), slot, active, figures)
 
     def _can_spill(self, stage: int) -> bool:
         return stage < len(self.plan.stages) and bool(self.plan.stages[stage].key) and not self.plan.stages[stage].hops
 
-    def _has_room(self, reports: dict[int, SlotReport]) -> bool:
+    def _has_room(self, held: Sequence[Held]) -> bool:
         """Room for everything, and as much besides as one spill makes: or what comes back would soon go again."""
         assert self.spill is not None
-        closed = sum(report.counts.get("closed_bytes", 0) for report in reports.values())
-        active = sum(report.counts.get("active_bytes", 0) for report in reports.values())
+        closed = sum(here.closed_bytes for here in held)
+        active = sum(here.active_bytes for here in held)
         return closed > 0 and active + closed <= (1 - self.spill.fraction) * self.spill.budget_bytes
 
     def _return(self, after: Manifest, slot: int) -> tuple[Order, ...]:
         """All closed groups of a slot, lowest stages first as always, are cleaned up and become active."""
-        ranges = group_ranges(after.assignment, slot)
         for stage in range(len(self.plan.stages)):
-            if any(not extent.is_active for extent in after.extents[stage][slot]):
-                return (Order(stage, slot, clean=(ranges[0][0], ranges[-1][1]), keep=True),)
+            if any(not extent.is_active for extent in extents_of_stage(self.plan, after, stage, slot)):
+                ranges = group_ranges(after.placement.owners[self.plan.key_of_stage(stage)], slot)
+                return (Clean(stage, slot, ranges[0][0], ranges[-1][1], keep=True),)
         return ()
 
-    def _shares(self, by_slot: dict[int, dict[int, SlotReport]]) -> MemoryShares | None:
+    def _shares(self) -> MemoryShares | None:
         if self.budget is None:
             return None
-        return [memory_shares(self.budget, self._held(by_slot.get(slot, {}))) for slot in range(self.slots)]
-
-    def _held(self, reports: dict[int, SlotReport]) -> list[Held]:
-        counts = [reports[stage].counts if stage in reports else {} for stage in range(self.plan.stage_count)]
-        return [Held(c.get("memory_bytes", 0), c.get("active_bytes", 0)) for c in counts]
-
-    def _events(self, after: Manifest, reports: Sequence[SlotReport], otherwise: str) -> list[Event]:
-        """What the orders that an epoch carried out have changed."""
-        counts = {(report.stage, report.slot): report.counts for report in reports}
-        events = []
-        for order in after.ran:
-            told = counts[order.stage, order.slot]
-            reason = self._reasons.get(order, otherwise)
-            if order.spill:
-                details = {"groups": len(order.spill), "bytes": told.get("spilled_bytes", 0), "stage": order.stage}
-                events.append(Event(after.epoch, "spill", order.slot, reason, details))
-            if order.clean is not None:
-                details = {
-                    "groups": order.clean[1] - order.clean[0],
-                    "stage": order.stage,
-                    "results": told.get("owed", 0),
-                }
-                events.append(Event(after.epoch, "cleanUp", order.slot, reason, details))
-        return events
+        return [memory_shares(self.budget, held) for held in self._held]

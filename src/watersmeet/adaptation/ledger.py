@@ -31,11 +31,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.adaptation.figures import Floats, GroupFigures, Ints
-from watersmeet.engine.task import SlotReport
+from watersmeet.epoch.task import SlotReport
 from watersmeet.errors import unknown_name
 from watersmeet.plan.keys import key_name
+from watersmeet.plan.placement import Placement
 from watersmeet.plan.stages import JoinPlan, StagePlan
-from watersmeet.plan.tree import Join
+from watersmeet.plan.tree import Join, streams_of
 
 UPKEEP_MARK = b"upkeep"
 """In the table's metadata: how its upkept figures were made."""
@@ -43,6 +44,7 @@ KINDS = ("output", "inter", "local")
 GROUP_SCHEMA = pa.schema(
     [
         ("stage", pa.int32()),
+        ("streams", pa.string()),
         ("key", pa.string()),
         ("group", pa.int32()),
         ("slot", pa.int32()),
@@ -136,18 +138,17 @@ class GroupLedger:
         """What the closed generations of some groups owed has been produced."""
         self._generations[stage, list(groups)] = 0
 
-    def figures(self, slot: int, assignment: Sequence[int], epoch: int) -> GroupFigures:
+    def figures(self, slot: int, placement: Placement, epoch: int) -> GroupFigures:
         """The groups with active state on a slot, in all stages that can spill: those with a key and without hops."""
         numbers = [number for number, stage in self._stages.items() if not stage.hops]
         width = max((len(self._stages[number].stores(number, slot)) for number in numbers), default=0)
-        mine = np.asarray(assignment) == slot
-        parts = [self._figures(number, slot, mine, width) for number in numbers]
+        parts = [self._figures(number, slot, self._owners(placement, number) == slot, width) for number in numbers]
         return GroupFigures(
             epoch,
             *(np.concatenate(column) for column in zip(_no_figures(width), *parts, strict=True)),
         )
 
-    def table(self, assignment: Sequence[int]) -> pa.Table:
+    def table(self, placement: Placement) -> pa.Table:
         """One row per stage and group that has state or results, or owes some."""
         schema = GROUP_SCHEMA.with_metadata({UPKEEP_MARK: self.upkeep.encode()})
         parts = [schema.empty_table()]
@@ -157,9 +158,10 @@ class GroupLedger:
             known = np.flatnonzero(np.any([size, *totals, self._generations[number]], axis=0))
             columns = [
                 np.full(len(known), number),
-                [key_name(stage.key)] * len(known),
+                [self._streams(number)] * len(known),
+                [stage.key_text] * len(known),
                 known,
-                np.asarray(assignment)[known],
+                self._owners(placement, number)[known],
                 size[known].astype(np.int64),
                 *(total[known] for total in totals),
                 self._generations[number, known],
@@ -193,14 +195,17 @@ class GroupLedger:
     def restore(self, table: pa.Table) -> None:
         """Go on from a table that an earlier run has left, perhaps an older version or under another upkeep: then sums
         start from its sums, and moving averages anew."""
+        stages = {(self._streams(number), stage.key_text): number for number, stage in self._stages.items()}
         same_upkeep = (table.schema.metadata or {}).get(UPKEEP_MARK) == self.upkeep.encode()
         for row in table.to_pylist():
-            number, group = row["stage"], row["group"]
+            group = row["group"]
             if group >= self.plan.partitions:
                 continue
-            for kind in ("output", "inter"):
-                self._set_total(f"{kind}.{row['key']}", group, row[kind])
-            if number not in self._stages or key_name(self._stages[number].key) != row["key"]:
+            for key in {stage.key for stage in self._stages.values() if stage.key_text == row["key"]}:
+                for kind in ("output", "inter"):
+                    self._set_total(f"{kind}.{key_name(key)}", group, row[kind])
+            number = stages.get((row.get("streams"), row["key"]))
+            if number is None:
                 continue
             self._set_total(f"local.{number}", group, row.get("local", 0))
             self._generations[number, group] = row.get("generations", 0)
@@ -254,6 +259,13 @@ class GroupLedger:
         self._row_bytes |= {store: held[store] / count for store, count in rows.items() if count and held[store]}
         if count := sum(rows[store] for store in inter):
             self._inter_row_bytes = sum(held[store] for store in inter) / count
+
+    def _streams(self, number: int) -> str:
+        """The streams that a stage joins: with its key, what it is known by from plan to plan."""
+        return " ".join(sorted(self.plan.names[stream] for stream in streams_of(self._stages[number].node)))
+
+    def _owners(self, placement: Placement, number: int) -> Ints:
+        return np.asarray(placement.owners[self._stages[number].key_text], dtype=np.int64)
 
     def _names(self, number: int) -> tuple[str, ...]:
         """What reports call the figures of a stage, by kind; results are traced by key."""

@@ -29,7 +29,7 @@ from watersmeet.engine.inbox import chunks
 from watersmeet.engine.outbox import Emitted
 from watersmeet.engine.statistics import Tally
 from watersmeet.engine.step import Cut
-from watersmeet.engine.task import SlotReport, SlotTask
+from watersmeet.epoch.task import SlotReport, SlotTask
 from watersmeet.engine.windows import windows_between
 from watersmeet.plan.aggregate import AggregatePlan
 from watersmeet.plan.stages import JoinPlan

@@ -84,11 +84,6 @@ def bucket_width_us(stores: Sequence[StoreLayout]) -> int | None:
     return min(max(1, max(spans) // BUCKETS_PER_WINDOW), BUCKET_US_MAX) if spans else None
 
 
-def expired(expires_us: int | None, watermark_us: int | None) -> bool:
-    """Whether rows that end by `expires_us` can be part of no future result."""
-    return watermark_us is not None and expires_us is not None and expires_us <= watermark_us
-
-
 def closed(bucket: int, width_us: int | None, watermark_us: int | None) -> bool:
     """Whether no row that is not late can still fall into the bucket."""
     return width_us is not None and watermark_us is not None and (bucket + 1) * width_us <= watermark_us

@@ -17,7 +17,6 @@ from watersmeet.engine.compaction import (
     bucket_width_us,
     by_bucket,
     closed,
-    expired,
     merge_groups,
     next_share,
     share_alive,
@@ -25,7 +24,7 @@ from watersmeet.engine.compaction import (
 from watersmeet.engine.generations import NOTHING_SPILLED, Piece, Spilled, coalesced, end_of, opened, relabelled
 from watersmeet.engine.layers import Grid, Layer, Merge, cut_to_groups, depth, merged
 from watersmeet.engine.statistics import Tally, weight_of
-from watersmeet.engine.task import SlotReport, SlotTask, stores_of
+from watersmeet.epoch.task import SlotReport, SlotTask, expired, stores_of
 from watersmeet.failpoints import failpoint
 from watersmeet.plan.layout import StoreLayout
 from watersmeet.plan.stages import JoinPlan

@@ -22,7 +22,7 @@ import numpy as np
 
 from watersmeet.engine.compaction import ends_of
 from watersmeet.engine.layers import Layer, cut_to_groups, rows_by_group
-from watersmeet.engine.task import SlotTask, stores_of
+from watersmeet.epoch.task import SlotTask, stores_of
 from watersmeet.failpoints import failpoint
 from watersmeet.plan.layout import StoreLayout
 from watersmeet.plan.partitioning import group_of

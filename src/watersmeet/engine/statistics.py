@@ -31,6 +31,7 @@ import numpy as np
 
 from watersmeet.engine.layers import rows_by_group
 from watersmeet.engine.mjoin import ALL, Joined
+from watersmeet.epoch.task import GroupCounts, Seen
 from watersmeet.plan.keys import key_name
 from watersmeet.plan.layout import StoreLayout
 from watersmeet.plan.partitioning import group_of
@@ -44,10 +45,6 @@ WEIGHED_MAX = 1 << 12
 """Extents whose bytes per group are remembered."""
 
 T = TypeVar("T")
-GroupCounts = dict[str, tuple[list[int], list[int]]]
-"""By name of the figure: groups, and the figure of each."""
-Seen = tuple[int, int | None]
-"""Rows of a stream that have arrived, and the latest event time among them."""
 
 
 class Tally:

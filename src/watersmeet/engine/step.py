@@ -27,7 +27,7 @@ from watersmeet.engine.mjoin import Joined, probe
 from watersmeet.engine.outbox import Emitted, emit
 from watersmeet.engine.owed import owed_at_expiry, owed_in_groups
 from watersmeet.engine.statistics import Tally
-from watersmeet.engine.task import SlotReport, SlotTask, stores_of
+from watersmeet.epoch.task import SlotReport, SlotTask, stores_of
 from watersmeet.engine.work import Scratch, Work
 from watersmeet.plan.stages import HopPlan, JoinPlan, Place, StagePlan
 from watersmeet.state.manifest import ACTIVE

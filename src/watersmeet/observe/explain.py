@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from watersmeet.observe.progress import EpochProgress
 from watersmeet.plan.aggregate import GROUPS_LABEL, AggregatePlan
-from watersmeet.plan.fingerprint import aggregate_text, class_text, kept_names, plan_text, window_text
+from watersmeet.plan.fingerprint import aggregate_text, kept_names, plan_text, window_text
+from watersmeet.plan.keys import class_text
 from watersmeet.plan.nodes import NodePlan
 from watersmeet.plan.stages import JoinPlan, Place, StagePlan
 from watersmeet.plan.tree import tree_text

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from watersmeet.adaptation.events import Event
+from watersmeet.epoch.events import Event
 
 
 @dataclass(frozen=True, slots=True)

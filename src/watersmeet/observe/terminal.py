@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from watersmeet.adaptation.events import Event
+from watersmeet.epoch.events import Event
 from watersmeet.observe.progress import EpochProgress
 from watersmeet.units import format_bytes
 

@@ -31,6 +31,7 @@ from typing import Literal, TypeAlias
 import pyarrow as pa
 
 from watersmeet.errors import QueryError
+from watersmeet.plan.keys import GROUPS_KEY
 from watersmeet.plan.layout import StoreLayout
 from watersmeet.plan.tree import Join
 from watersmeet.query.aggregates import (
@@ -214,7 +215,7 @@ def plan_aggregate(
         time_type=time_type,
         mode=mode,
         by_engine=not query.spark_residuals and all(value.expression is not None for value in aggregation.values),
-        layout=StoreLayout(tree, GROUPS_LABEL, span, (), payload, None),
+        layout=StoreLayout(tree, GROUPS_LABEL, GROUPS_KEY, span, (), payload, None),
         confidence=query.confidence,
         intervals=intervals,
     )

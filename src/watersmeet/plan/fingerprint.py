@@ -7,12 +7,13 @@ are its hops, and may not.)
 from __future__ import annotations
 
 from watersmeet.plan.aggregate import AggregatePlan
+from watersmeet.plan.keys import class_text
 from watersmeet.plan.layout import KeyValue, StoreLayout
 from watersmeet.plan.stages import JoinPlan, StagePlan
 from watersmeet.plan.tree import Leaf, tree_text
 from watersmeet.query.aggregates import Aggregate, ResultWindow
 from watersmeet.query.expressions import to_text
-from watersmeet.query.logical import JoinQuery, KeyClass
+from watersmeet.query.logical import JoinQuery
 from watersmeet.query.types import spark_name
 from watersmeet.units import format_duration
 
@@ -98,8 +99,3 @@ def hops_text(stage: StagePlan) -> str:
 def plan_text(plan: JoinPlan) -> str:
     """The trees of the plan, by slot in turn."""
     return " | ".join(tree_text(tree, plan.names) for tree in plan.trees)
-
-
-def class_text(query: JoinQuery, key_class: KeyClass) -> str:
-    pairs = zip(query.streams, key_class.columns, strict=True)
-    return " = ".join(f"{stream.name}.{column}" for stream, column in pairs if column is not None)

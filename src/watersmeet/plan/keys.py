@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from watersmeet.plan.tree import Join, Leaf, Tree, streams_of
-from watersmeet.query.logical import JoinQuery
+from watersmeet.query.logical import JoinQuery, KeyClass
 
 Key = tuple[int, ...]
 """Key classes, by number; the empty key is that of nodes which no key covers."""
@@ -25,6 +25,21 @@ def trail(query: JoinQuery, tree: Tree) -> tuple[Key, ...]:
     own = node_key(query, tree)
     below = [key for child in tree.inputs for key in trail(query, child)]
     return tuple(dict.fromkeys([*([own] if own else []), *below]))
+
+
+NO_KEY = "no key"
+GROUPS_KEY = "groups"
+"""The key of the store of an aggregation: what the query groups by."""
+
+
+def key_text(query: JoinQuery, key: Key) -> str:
+    """A key by its columns, as checkpoints name it."""
+    return " AND ".join(class_text(query, query.classes[number]) for number in key) or NO_KEY
+
+
+def class_text(query: JoinQuery, key_class: KeyClass) -> str:
+    pairs = zip(query.streams, key_class.columns, strict=True)
+    return " = ".join(f"{stream.name}.{column}" for stream, column in pairs if column is not None)
 
 
 def key_name(key: Key) -> str:

@@ -21,11 +21,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
-from watersmeet.plan.keys import Key, key_name, trail
+from watersmeet.plan.keys import Key, key_name, key_text, trail
 from watersmeet.plan.tree import Join, Leaf, Tree, streams_of
 from watersmeet.query.expressions import Column, columns_of
 from watersmeet.query.logical import JoinQuery
@@ -56,12 +56,26 @@ class ColumnSource:
     type: pa.DataType
 
 
+class StoreName(NamedTuple):
+    """A store by what it is, not by its place in a plan: a checkpoint outlives the plan it was written by.
+
+    Within one plan no two stores have the same streams and key: every tree is an input of one node, and a stage of hops
+    keeps an index of an input once per key.
+    """
+
+    streams: str
+    key: str
+    layout: str
+
+
 @dataclass(frozen=True, slots=True)
 class StoreLayout:
     """One input of a join node: what it holds, for how long its rows count, and its fields."""
 
     tree: Tree
     label: str
+    key: str
+    """The key it is indexed under, as text."""
     span_us: int | None
     sources: tuple[tuple[Field, ColumnSource], ...]
     payload: pa.Schema
@@ -69,6 +83,13 @@ class StoreLayout:
     """The payload column that holds `limit`, in stores of results of a windowed query."""
     trail: tuple[Key, ...] = ()
     """Earlier keys of the rows; the last payload columns hold their groups under these."""
+
+    @property
+    def name(self) -> StoreName:
+        """What a checkpoint calls the store."""
+        streams = self.label.replace("(", "").replace(")", "").split()
+        fields = ", ".join(f"{field.name} {field.type}" for field in self.payload)
+        return StoreName(" ".join(sorted(streams)), self.key, fields)
 
     def group_column(self, key: Key) -> int:
         """The payload column that holds the groups under an earlier key."""
@@ -128,7 +149,10 @@ def lay_out(query: JoinQuery, tree: Tree, key: Key, label: str) -> StoreLayout:
         payload.append(pa.field(LIMIT, pa.int64()))
     earlier = tuple(k for k in trail(query, tree) if k != key)
     payload += [pa.field(f"{GROUP}{key_name(k)}", pa.int16()) for k in earlier]
-    return StoreLayout(tree, label, _span(query, streams_of(tree)), tuple(sources), pa.schema(payload), limit, earlier)
+    span = _span(query, streams_of(tree))
+    return StoreLayout(
+        tree, label, key_text(query, key), span, tuple(sources), pa.schema(payload), limit, earlier
+    )
 
 
 def _component(query: JoinQuery, field: Field, key: Key) -> int | None:

@@ -17,7 +17,7 @@ from watersmeet.errors import OptionError
 from watersmeet.plan.aggregate import AggregatePlan, OutputMode, plan_aggregate
 from watersmeet.plan.frame import Frame, frame_of, time_type_of
 from watersmeet.plan.hops import HopStage, first_user, hop_stages, is_mixed
-from watersmeet.plan.keys import Key, node_key
+from watersmeet.plan.keys import GROUPS_KEY, Key, node_key
 from watersmeet.plan.layout import Field, StoreLayout, field_type, lay_out
 from watersmeet.plan.nodes import NodePlan, label_of, plan_node
 from watersmeet.plan.probe_orders import NO_ORDERS, ProbeOrders
@@ -102,6 +102,11 @@ class StagePlan:
         return frozenset(place.stage for place in feeds)
 
     @property
+    def key_text(self) -> str:
+        """The key, by its columns."""
+        return self.inputs[0].key
+
+    @property
     def on_one_slot(self) -> bool:
         return not self.key
 
@@ -142,6 +147,24 @@ class JoinPlan:
     def places(self, stream: int) -> list[Place]:
         """The inputs that a stream's rows are sent to; the first is where they are counted."""
         return _places([stage.inputs for stage in self.stages], Leaf(stream))
+
+    def layouts(self, stage: int, slot: int) -> list[StoreLayout]:
+        """The stores that a slot keeps in a stage, by their number there."""
+        if stage == len(self.stages):
+            assert self.aggregate is not None
+            return [self.aggregate.layout]
+        return self.stages[stage].stores(stage, slot)
+
+    def key_of_stage(self, stage: int) -> str:
+        """The key that rows of a stage are placed by, as text."""
+        return self.stages[stage].key_text if stage < len(self.stages) else GROUPS_KEY
+
+    def name_of_stage(self, stage: int) -> str:
+        """A stage by what it is; stages of hops of one node that have the same key share a name."""
+        if stage == len(self.stages):
+            return GROUPS_KEY
+        streams = sorted(self.names[stream] for stream in streams_of(self.stages[stage].node))
+        return f"{' '.join(streams)} by {self.key_of_stage(stage)}"
 
     def heir(self, stage: int) -> int:
         """The stage that passes on what a stage has to tell the driver."""

@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from watersmeet.adaptation.frontiers import debts, frontier, frontier_of_stage, holds
-from watersmeet.adaptation.memory_shares import MemoryShares
-from watersmeet.engine.task import SlotReport, SlotTask
+from watersmeet.epoch.frontiers import debts, frontier, frontier_of_stage, holds
+from watersmeet.epoch.memory_shares import MemoryShares
+from watersmeet.epoch.task import SlotReport, SlotTask
 from watersmeet.errors import CheckpointError
 from watersmeet.plan.partitioning import group_ranges
 from watersmeet.plan.stages import Index, JoinPlan

@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 
 from watersmeet.adaptation.clean_up import BYTES_AT_ONCE, cleaning_orders
 from watersmeet.adaptation.coordinator import Coordinator
-from watersmeet.adaptation.events import Event
-from watersmeet.adaptation.memory_shares import MemoryShares
+from watersmeet.epoch.events import Event
+from watersmeet.epoch.memory_shares import MemoryShares
 from watersmeet.adaptation.spilling import SpillSettings
 from watersmeet.engine.aggregate import aggregate_step
 from watersmeet.engine.compaction import Merging
@@ -28,7 +28,7 @@ from watersmeet.engine.groups import with_intervals
 from watersmeet.engine.inbox import chunks, normalise_key
 from watersmeet.engine.outbox import Emitted
 from watersmeet.engine.step import step
-from watersmeet.engine.task import SlotReport, SlotTask
+from watersmeet.epoch.task import SlotReport, SlotTask
 from watersmeet.errors import QueryError
 from watersmeet.plan.aggregate import OutputMode
 from watersmeet.plan.default_tree import default_tree

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from watersmeet.engine.task import SlotReport
+from watersmeet.epoch.task import SlotReport
 from watersmeet.plan.layout import ENDLESS_US
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.runtime.epoch import Intake, commit, commit_closing, must_close

@@ -1,29 +1,27 @@
-"""The manifest: what the state is after an epoch, as a small versioned JSON value.
+"""The manifest: what the state is after an epoch, by itself.
 
-A segment is a file; an *extent* is one run of it, cut to a range of partition groups, that belongs to one slot.
-Clean-up and a change of the number of slots only rewrite extents. Manifest e-1 holds everything epoch e needs: the
-watermark that decides lateness, the assignment of groups to slots, and the extents; and manifest e says which
-orders the epoch carried out beside joining, so that it can be computed again.
-
-While a query is young it may still get another plan (`adaptation/trial.py`). Until then the manifest also names the
-rows of all its micro-batches so far; and an epoch that ran on a state made anew of them names that state.
+It contains the plan that its state is for, and names stores by what they are (`StoreName`), so that whoever reads it
+needs nothing else but the query. A segment is a file; an *extent* is one run of it, cut to some partition groups, that
+belongs to one slot. Clean-up and a change of the number of slots only rewrite extents. Manifest e-1 holds everything
+epoch e needs: the watermark that decides lateness, the placement of groups, and the extents. Manifest e also names the
+*outbox*: the files of the results that the epoch shows, which are durable before the manifest is.
 
 Extents of one partition group have *generations* (DESIGN 2): combinations of rows of one generation have been
 emitted, all others are owed. `ACTIVE` rows are probed by what arrives; all other generations are closed.
+
+How it is written: `state/manifest_json.py`.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
-from operator import attrgetter
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeAlias
 
-from watersmeet.errors import CheckpointError
-from watersmeet.plan.partitioning import even_assignment, group_ranges
+from watersmeet.plan.layout import StoreName
+from watersmeet.plan.partitioning import group_ranges
+from watersmeet.plan.placement import Placement, even_placement
 
-FORMAT_VERSION = 1
 BEFORE_FIRST_EPOCH = -1
 ACTIVE = 0
 SETTLED = 1
@@ -46,6 +44,8 @@ class ExtentRef:
     segment: str
     index: int
     store: int
+    """Of the stores that a slot keeps in a stage, which one: within tasks and reports. A manifest has extents by the
+    names of their stores."""
     bucket: int
     rows: int
     expires_us: int | None
@@ -60,26 +60,39 @@ class ExtentRef:
         return self.generation == ACTIVE
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
-    """What a slot does in a stage beside joining: before it, close groups; after it, clean up a range of groups."""
-
-    stage: int
-    slot: int
-    spill: tuple[int, ...] = ()
-    clean: tuple[int, int] | None = None
-    keep: bool = False
-    """Whether groups that were cleaned up are active again; otherwise they are closed, and owe nothing."""
+SlotState: TypeAlias = Mapping[StoreName, tuple[ExtentRef, ...]]
+"""What a slot has, by store."""
 
 
 @dataclass(frozen=True, slots=True)
-class FirstBatch:
-    """One of the first micro-batches of a query: the file of its rows, and what was known after it."""
+class PlanText:
+    """A plan in words: its trees, for the slots in turn, and the probe orders of nodes that were given some."""
 
-    file: SegmentRef
-    rows: int
-    watermark_us: int | None
-    last_seen_ms: tuple[int, ...]
+    trees: str
+    orders: Mapping[str, Sequence[Sequence[int]]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ResultFile:
+    """A file of results that a task has written, by its name in the folder of the outbox."""
+
+    name: str
+    bytes: int
+    modified_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outbox:
+    """The results of an epoch, as files that are there to stay until the sink has them."""
+
+    shows: bool
+    """Whether the epoch shows anything at all: if not, a sink that replaces its rows must not be told."""
+    place: Literal["sink", "checkpoint"] = "checkpoint"
+    """In whose folder the files lie; those in the sink's own become its part files."""
+    files: tuple[ResultFile, ...] = ()
+
+
+NOTHING_SHOWN = Outbox(shows=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,107 +101,86 @@ class Manifest:
 
     epoch: int
     batch: int | None
+    """The last micro-batch of Spark's that is in the state."""
+    plan: PlanText
+    placement: Placement
     watermark_us: int | None
     times_max_us: tuple[int | None, ...]
     last_seen_ms: tuple[int, ...]
-    assignment: tuple[int, ...]
     segments: Mapping[str, SegmentRef]
-    extents: tuple[tuple[tuple[ExtentRef, ...], ...], ...]
-    """By stage and slot."""
-    totals: Mapping[str, int] = field(default_factory=dict)
+    extents: tuple[SlotState, ...]
+    """By slot."""
+    counters: Mapping[str, int] = field(default_factory=dict)
+    """Counts that add up over the life of the query."""
+    gauges: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Counts of the moment, by stage."""
     closed_us: int | None = None
     """Windows of an aggregation that end by then have been closed: their groups are shown, or can no longer change."""
-    closing: bool = False
-    """Whether the epoch took in no rows, and closed windows."""
-    cleaning: bool = False
-    """Whether the epoch took in no rows, and carried out orders."""
-    ran: tuple[Order, ...] = ()
-    """The orders that the epoch carried out."""
-    first: tuple[FirstBatch, ...] = ()
-    """All micro-batches so far, as long as the plan may change by what they show."""
-    join: str | None = None
-    """The file that says what the state is for, if it is no longer that of the first epoch."""
-    base: str | None = None
-    """The file of the manifest that the epoch ran on, if that is not the one before."""
+    outbox: Outbox = NOTHING_SHOWN
+    events: tuple[Mapping[str, Any], ...] = ()
+    """What the epoch adapted, as the event log has it."""
 
     @property
     def slots(self) -> int:
-        return len(self.extents[0])
+        return self.placement.slots
 
     @property
-    def trial_files(self) -> set[str]:
-        """Files that are named beside the segments (`trial_files.py`)."""
-        files = {batch.file.name for batch in self.first}
-        return files | {name for name in (self.join, self.base) if name is not None}
+    def totals(self) -> dict[str, int]:
+        """Counters, and the gauges of all stages together."""
+        found = dict(self.counters)
+        for gauges in self.gauges.values():
+            for name, value in gauges.items():
+                found[name] = found.get(name, 0) + value
+        return found
 
-    def to_json(self) -> bytes:
-        value = {f.name: getattr(self, f.name) for f in fields(self)}
-        value["segments"] = [[s.name, s.bytes, s.crc] for s in self.segments.values()]
-        value["extents"] = [[[_values(e) for e in slot] for slot in stage] for stage in self.extents]
-        value["ran"] = [asdict(order) for order in self.ran]
-        value["first"] = [asdict(batch) for batch in self.first]
-        return json.dumps({"format": FORMAT_VERSION, **value}).encode()
+    def of(self, slot: int, stores: Iterable[StoreName]) -> tuple[ExtentRef, ...]:
+        """What a slot has of some stores, which are numbered in the order given."""
+        held = self.extents[slot]
+        return tuple(
+            extent if extent.store == number else replace(extent, store=number)
+            for number, name in enumerate(stores)
+            for extent in held.get(name, ())
+        )
+
+    def all_extents(self) -> Iterator[ExtentRef]:
+        return (extent for slot in self.extents for extents in slot.values() for extent in extents)
 
 
-_values = attrgetter(*(f.name for f in fields(ExtentRef)))
-
-
-def before_first_epoch(streams: int, stages: int, partitions: int, slots: int) -> Manifest:
+def before_first_epoch(plan: PlanText, streams: int, keys: Iterable[str], partitions: int, slots: int) -> Manifest:
     """The state of a query that has not seen a row."""
     return Manifest(
         epoch=BEFORE_FIRST_EPOCH,
         batch=None,
+        plan=plan,
+        placement=even_placement(keys, partitions, slots),
         watermark_us=None,
         times_max_us=(None,) * streams,
         last_seen_ms=(0,) * streams,
-        assignment=even_assignment(partitions, slots),
         segments={},
-        extents=(((),) * slots,) * stages,
+        extents=({},) * slots,
     )
 
 
-def from_json(data: bytes) -> Manifest:
-    """The manifest that `to_json` wrote; a format of the future is refused by its number."""
-    value: dict[str, Any] = json.loads(data)
-    version = value.pop("format", None)
-    if version != FORMAT_VERSION:
-        raise CheckpointError(
-            f"the checkpoint has format {version}, this watersmeet reads format {FORMAT_VERSION}",
-            hint="open it with the version that wrote it, or start with a new checkpointLocation",
-        )
-    segments = {name: SegmentRef(name, size, crc) for name, size, crc in value.pop("segments")}
-    stages = value.pop("extents")
-    extents = tuple(tuple(tuple(ExtentRef(*entry) for entry in slot) for slot in stage) for stage in stages)
-    for name in ("times_max_us", "last_seen_ms", "assignment"):
-        value[name] = tuple(value[name])
-    value["ran"] = tuple(_order(entry) for entry in value.get("ran", ()))
-    value["first"] = tuple(_first_batch(entry) for entry in value.get("first", ()))
-    return Manifest(segments=segments, extents=extents, **value)
-
-
-def _order(entry: dict[str, Any]) -> Order:
-    clean = entry["clean"]
-    return Order(**{**entry, "spill": tuple(entry["spill"]), "clean": None if clean is None else tuple(clean)})
-
-
-def _first_batch(entry: dict[str, Any]) -> FirstBatch:
-    return FirstBatch(**{**entry, "file": SegmentRef(**entry["file"]), "last_seen_ms": tuple(entry["last_seen_ms"])})
-
-
-def reassign(manifest: Manifest, slots: int) -> Manifest:
-    """The same state dealt out evenly over another number of slots; no file is touched."""
-    if manifest.slots == slots:
+def placed(manifest: Manifest, placement: Placement) -> Manifest:
+    """The same state dealt out by another placement; no file is touched."""
+    if manifest.placement == placement:
         return manifest
-    assignment = even_assignment(len(manifest.assignment), slots)
-    owned = [group_ranges(assignment, slot) for slot in range(slots)]
-    extents = tuple(tuple(_dealt(stage, ranges) for ranges in owned) for stage in manifest.extents)
-    return replace(manifest, assignment=assignment, extents=extents)
+    everything: dict[StoreName, list[ExtentRef]] = {}
+    for slot in manifest.extents:
+        for name, extents in slot.items():
+            everything.setdefault(name, []).extend(extents)
+    dealt = tuple(_dealt(everything, placement, slot) for slot in range(placement.slots))
+    return replace(manifest, placement=placement, extents=dealt)
 
 
-def _dealt(stage: Sequence[Sequence[ExtentRef]], ranges: Sequence[tuple[int, int]]) -> tuple[ExtentRef, ...]:
-    """What of a stage's extents lies in the ranges of groups."""
-    everything = [extent for slot in stage for extent in slot]
-    return tuple(part for extent in everything for low, high in ranges for part in _cut(extent, low, high))
+def _dealt(everything: Mapping[StoreName, Sequence[ExtentRef]], placement: Placement, slot: int) -> SlotState:
+    found = {}
+    for name, extents in everything.items():
+        ranges = group_ranges(placement.owners[name.key], slot)
+        mine = tuple(part for extent in extents for low, high in ranges for part in _cut(extent, low, high))
+        if mine:
+            found[name] = mine
+    return found
 
 
 def _cut(extent: ExtentRef, low: int, high: int) -> tuple[ExtentRef, ...]:

@@ -26,8 +26,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from watersmeet.adaptation.clean_up import cleaning_orders
 from watersmeet.adaptation.coordinator import ASKED_FOR, Coordinator
-from watersmeet.adaptation.events import Event
-from watersmeet.engine.task import SlotReport
+from watersmeet.epoch.events import Event
+from watersmeet.epoch.task import SlotReport
 from watersmeet.errors import CheckpointError, WatersmeetError, error_from_worker
 from watersmeet.failpoints import failpoint
 from watersmeet.observe.progress import EpochProgress

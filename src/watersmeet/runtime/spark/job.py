@@ -28,9 +28,9 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql.types import StructField, StructType
 
-from watersmeet.adaptation.memory_shares import MemoryShares
+from watersmeet.epoch.memory_shares import MemoryShares
 from watersmeet.engine.groups import with_intervals
-from watersmeet.engine.task import SlotReport
+from watersmeet.epoch.task import SlotReport
 from watersmeet.errors import QueryError
 from watersmeet.plan.frame import STAGE
 from watersmeet.plan.stages import JoinPlan

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
 
-from watersmeet.adaptation.events import Event
+from watersmeet.epoch.events import Event
 from watersmeet.adaptation.trial import ROWS_MIN
 from watersmeet.errors import OptionError, unknown_name
 from watersmeet.observe.costs_text import ASKED_FOR, RUNS_NOW, TITLE, Other, costs_text

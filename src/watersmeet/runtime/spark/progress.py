@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from watersmeet.adaptation.clean_up import groups_left
-from watersmeet.adaptation.events import Event
-from watersmeet.engine.task import SlotReport
+from watersmeet.epoch.events import Event
+from watersmeet.epoch.task import SlotReport
 from watersmeet.observe.progress import EpochProgress
 from watersmeet.observe.statistics import arrivals, costs, selectivities, stores
 from watersmeet.plan.stages import JoinPlan

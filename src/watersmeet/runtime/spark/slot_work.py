@@ -23,7 +23,7 @@ from pyspark import TaskContext
 
 from watersmeet.engine.aggregate import aggregate_step
 from watersmeet.engine.step import step
-from watersmeet.engine.task import SlotReport, SlotTask
+from watersmeet.epoch.task import SlotReport, SlotTask
 from watersmeet.plan.frame import REPORT, RESULTS, STAGE
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.runtime.epoch import named

@@ -15,9 +15,9 @@ from typing import NamedTuple
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from watersmeet.adaptation.events import Event
+from watersmeet.epoch.events import Event
 from watersmeet.adaptation.trial import ROWS_ENOUGH, has_ended
-from watersmeet.engine.task import SlotReport
+from watersmeet.epoch.task import SlotReport
 from watersmeet.failpoints import failpoint
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.runtime.epoch import Intake

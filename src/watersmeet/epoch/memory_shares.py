@@ -11,10 +11,12 @@ MemoryShares = Sequence[Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a stage has on one slot: bytes in memory, and bytes that are active, in memory or not."""
+    """What a stage has on one slot: bytes in memory, bytes that are active, in memory or not, and bytes of closed
+    generations."""
 
     resident_bytes: int = 0
     active_bytes: int = 0
+    closed_bytes: int = 0
 
 
 def memory_shares(budget_bytes: int, stages: Sequence[Held]) -> list[int]:

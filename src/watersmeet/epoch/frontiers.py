@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from watersmeet.adaptation.clean_up import owing_ranges
+from watersmeet.epoch.owing import extents_of_stage, owing_ranges
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.plan.tree import streams_of
 from watersmeet.state.manifest import ExtentRef, Manifest
@@ -31,8 +31,11 @@ class Debt:
 def debts(plan: JoinPlan, manifest: Manifest) -> list[Debt]:
     """What may be owed, and since when."""
     found: dict[tuple[int, int, Streams], int] = {}
+    if all(extent.is_active for extent in manifest.all_extents()):
+        return []
     for number in range(len(plan.stages)):
-        for slot, extents in enumerate(manifest.extents[number]):
+        for slot in range(manifest.slots):
+            extents = extents_of_stage(plan, manifest, number, slot)
             owing = owing_ranges(extents)
             closed = [e for e in extents if e.since_us is not None and _overlaps(e, owing)]
             if closed:

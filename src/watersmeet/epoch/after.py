@@ -1,0 +1,204 @@
+"""The manifest after an epoch: the one function that makes it, of the manifest before and the reports of the slots.
+
+What an epoch did not do stays as it was: stages that did not run keep their extents and gauges, and without rows the
+watermark, the times of the streams and who is idle do not change.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from watersmeet.epoch.events import Event
+from watersmeet.epoch.frontiers import debts, frontier
+from watersmeet.epoch.kinds import Batch, Cleaning, Closing, Epoch, Takeover, shows
+from watersmeet.epoch.task import Intake, Outcome, SlotReport, later
+from watersmeet.errors import CheckpointError
+from watersmeet.plan.fingerprint import plan_text
+from watersmeet.plan.placement import Placement, even_placement
+from watersmeet.plan.probe_orders import orders_as_texts
+from watersmeet.plan.stages import JoinPlan
+from watersmeet.state.manifest import ExtentRef, Manifest, Outbox, PlanText, SlotState, before_first_epoch, placed
+
+GAUGES = (
+    "memory_bytes",
+    "state_bytes",
+    "active_bytes",
+    "closed_bytes",
+    "closed_rows",
+    "state_rows",
+    "store_bytes",
+)
+"""Counts that describe the moment; all others add up over the life of the query."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """What time it is on the driver, and after how long a silent stream no longer holds the watermark back."""
+
+    now_ms: int = 0
+    idle_timeout_ms: int | None = None
+
+
+def words_of(plan: JoinPlan) -> PlanText:
+    """A plan as a manifest names it."""
+    return PlanText(plan_text(plan), orders_as_texts(plan.orders, plan.names))
+
+
+def nothing_yet(plan: JoinPlan, slots: int) -> Manifest:
+    """The state before the first epoch."""
+    return before_first_epoch(words_of(plan), len(plan.names), _keys(plan), plan.partitions, slots)
+
+
+def resumed(plan: JoinPlan, manifest: Manifest, slots: int, placement: Placement | None = None) -> Manifest:
+    """The state dealt out over the slots of this run: evenly, if their number has changed."""
+    if manifest.slots != slots and any(len(set(stage.shapes)) > 1 for stage in plan.stages):
+        raise CheckpointError(
+            f"the checkpoint has {manifest.slots} slots with plans of their own, this run {slots}",
+            hint="keep the number of slots, or give all slots one plan from the start",
+        )
+    if placement is None:
+        placement = manifest.placement
+        if placement.slots != slots:
+            placement = even_placement(_keys(plan), plan.partitions, slots)
+    return placed(manifest, placement)
+
+
+def _keys(plan: JoinPlan) -> list[str]:
+    return [plan.key_of_stage(stage) for stage in range(plan.stage_count)]
+
+
+def manifest_after(
+    plan: JoinPlan,
+    before: Manifest,
+    epoch: Epoch,
+    outcome: Outcome,
+    clock: Clock,
+    *,
+    events: Sequence[Event] = (),
+    results_in: Literal["sink", "checkpoint"] = "checkpoint",
+) -> Manifest:
+    """The state after an epoch that ran on `before`, with the files of its results, if it shows any."""
+    reports, intake = outcome.reports, outcome.intake
+    extents = _extents(plan, before, reports)
+    used = {extent.segment for slot in extents for mine in slot.values() for extent in mine}
+    segments = {**before.segments, **{ref.name: ref for report in reports for ref in report.segments}}
+    is_shown = shows(plan, epoch, reports)
+    files = tuple(file for report in reports for file in report.files) if is_shown else ()
+    after = replace(
+        before,
+        epoch=before.epoch + 1,
+        plan=words_of(plan),
+        segments={name: ref for name, ref in segments.items() if name in used},
+        extents=extents,
+        counters=_counters(before.counters, reports) | _arrived(plan, before, intake),
+        gauges=_gauges(plan, before.gauges, reports),
+        closed_us=_closed(plan, before, epoch),
+        outbox=Outbox(is_shown, results_in, files),
+        events=tuple(event.to_dict() for event in events),
+    )
+    match epoch:
+        case Batch(number):
+            return _with_times(plan, replace(after, batch=number), intake, clock)
+        case Cleaning() | Closing() | Takeover():
+            return after
+
+
+def arrived(plan: JoinPlan, manifest: Manifest) -> list[int]:
+    """The rows of every stream that have arrived so far, where intervals are made of them."""
+    return [manifest.counters.get(f"arrived.{name}", 0) for name in plan.names]
+
+
+def counts_of(reports: Sequence[SlotReport]) -> dict[str, int]:
+    """The counts of all slots together."""
+    total: Counter[str] = Counter()
+    for report in reports:
+        total.update(report.counts)
+    return dict(total)
+
+
+def is_gauge(name: str) -> bool:
+    return name.split(".")[0] in GAUGES
+
+
+def _extents(plan: JoinPlan, before: Manifest, reports: Sequence[SlotReport]) -> tuple[SlotState, ...]:
+    """What every slot has: as before in stores of stages that did not run, and as reported in the others."""
+    states = [dict(slot) for slot in before.extents]
+    for report in reports:
+        names = [layout.name for layout in plan.layouts(report.stage, report.slot)]
+        found: dict[int, list[ExtentRef]] = {}
+        for extent in report.extents:
+            found.setdefault(extent.store, []).append(extent)
+        state = states[report.slot]
+        for number, name in enumerate(names):
+            if number in found:
+                state[name] = tuple(found[number])
+            else:
+                state.pop(name, None)
+    return tuple(states)
+
+
+def _with_times(plan: JoinPlan, after: Manifest, intake: Intake, clock: Clock) -> Manifest:
+    times = tuple(later(a, b) for a, b in zip(after.times_max_us, intake.times_max_us, strict=True))
+    now, timeout = clock.now_ms, clock.idle_timeout_ms
+    seen = tuple(now if rows else last for rows, last in zip(intake.rows, after.last_seen_ms, strict=True))
+    idle = [timeout is not None and last > 0 and now - last > timeout for last in seen]
+    watermark = _watermark(plan, after.watermark_us, times, idle)
+    return replace(after, times_max_us=times, last_seen_ms=seen, watermark_us=watermark)
+
+
+def _arrived(plan: JoinPlan, before: Manifest, intake: Intake) -> dict[str, int]:
+    if plan.aggregate is None or plan.aggregate.confidence is None:
+        return {}
+    rows = zip(plan.names, arrived(plan, before), intake.rows, strict=True)
+    return {f"arrived.{name}": known + new for name, known, new in rows}
+
+
+def _closed(plan: JoinPlan, before: Manifest, epoch: Epoch) -> int | None:
+    """Windows that are shown when they close stay open until then; others close as the frontier of results passes
+    them."""
+    if plan.aggregate is None or plan.aggregate.window is None:
+        return None
+    if isinstance(epoch, Closing):
+        return epoch.until_us
+    if plan.aggregate.mode == "append":
+        return before.closed_us
+    return later(before.closed_us, frontier(before, debts(plan, before)))
+
+
+def _counters(before: Mapping[str, int], reports: Sequence[SlotReport]) -> dict[str, int]:
+    sums = Counter(before)
+    sums.update({name: count for name, count in counts_of(reports).items() if not is_gauge(name)})
+    return dict(sums)
+
+
+def _gauges(
+    plan: JoinPlan, before: Mapping[str, Mapping[str, int]], reports: Sequence[SlotReport]
+) -> dict[str, Mapping[str, int]]:
+    """The gauges of all stages, all slots together: new ones of those that ran."""
+    found: dict[str, Counter[str]] = {}
+    for report in reports:
+        mine = found.setdefault(plan.name_of_stage(report.stage), Counter())
+        mine.update({name: count for name, count in report.counts.items() if is_gauge(name)})
+    stages = {plan.name_of_stage(stage) for stage in range(plan.stage_count)}
+    kept = {stage: gauges for stage, gauges in before.items() if stage in stages}
+    return kept | {stage: dict(gauges) for stage, gauges in found.items()}
+
+
+def _watermark(
+    plan: JoinPlan, before: int | None, times_max_us: Sequence[int | None], idle: Sequence[bool]
+) -> int | None:
+    """The least, over streams that are not idle, of the latest event time minus the delay; it never falls.
+
+    A stream that has not been seen holds it back, idle or not: nobody knows yet where its times begin.
+    """
+    if not plan.windowed:
+        return None
+    active = [i for i, is_idle in enumerate(idle) if not is_idle]
+    latest = [times_max_us[i] for i in active]
+    if not active or any(t is None for t in latest):
+        return before
+    reached = min(t - plan.delays_us[i] for i, t in zip(active, latest, strict=True) if t is not None)
+    return reached if before is None else max(before, reached)

@@ -1,0 +1,53 @@
+"""How an interpreter drives the protocol: one handler per command, one command at a time.
+
+A driver is stopped between two commands, never within one: `is_stopped` is asked before each. What a handler raises is
+told to the protocol as a failure; `GiveUp` raises it again to whoever drives.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from watersmeet.epoch.protocol import Command, Event, Failed, GiveUp, State, Stopped, advance
+
+Handlers = Mapping[type, Callable[[Any], Event | None]]
+"""By the type of a command: what carries it out. `GiveUp` needs none."""
+
+
+class Drive:
+    """The protocol with its state, and the handlers of an interpreter."""
+
+    def __init__(self, handlers: Handlers, is_stopped: Callable[[], bool] = lambda: False) -> None:
+        self.state = State()
+        self._handlers, self._is_stopped = handlers, is_stopped
+
+    def play(self, event: Event) -> None:
+        """Carry out all that follows from an event; raises what made the driver give up."""
+        deque(self.steps(event), maxlen=0)
+
+    def steps(self, event: Event) -> Iterator[Command]:
+        """The same, step by step: each command is yielded before it is carried out."""
+        pending = deque(self._advance(event))
+        while pending:
+            command = pending.popleft()
+            yield command
+            if isinstance(command, GiveUp):
+                raise command.error
+            if self._is_stopped():
+                answer: Event | None = Stopped()
+            else:
+                try:
+                    answer = self._handlers[type(command)](command)
+                except Exception as error:
+                    answer = Failed(error)
+            if answer is not None:
+                following = self._advance(answer)
+                if self.state.is_closed:
+                    pending.clear()
+                pending.extendleft(reversed(following))
+
+    def _advance(self, event: Event) -> tuple[Command, ...]:
+        self.state, commands = advance(self.state, event)
+        return commands

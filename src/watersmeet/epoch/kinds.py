@@ -1,0 +1,119 @@
+"""What an epoch is, and what it is told to do beside joining: closed unions of values.
+
+| epoch    | takes in rows | stages that run    | shows                                                   |
+|----------|---------------|--------------------|---------------------------------------------------------|
+| Batch    | of a batch    | all                | its results, even if they are none                      |
+| Cleaning | no            | all                | what was owed, if it was any                            |
+| Closing  | no            | of the aggregation | the windows that end                                    |
+| Takeover | no            | none               | nothing: it fences a driver that may still be running   |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias, assert_never
+
+from watersmeet.epoch.task import SlotReport
+from watersmeet.plan.stages import JoinPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Spill:
+    """A slot closes groups in a stage before it joins: they leave memory."""
+
+    stage: int
+    slot: int
+    groups: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Clean:
+    """A slot emits what its groups in [low, high) owe in a stage, after it has joined."""
+
+    stage: int
+    slot: int
+    low: int
+    high: int
+    keep: bool = False
+    """Whether the groups are active again; otherwise they are closed, and owe nothing."""
+
+
+Order: TypeAlias = Spill | Clean
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Rows of a micro-batch are joined; Spark's number of it."""
+
+    number: int
+    orders: tuple[Order, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaning:
+    """Orders are carried out without rows; why."""
+
+    orders: tuple[Order, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """Windows of an aggregation are closed that end by then."""
+
+    until_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Takeover:
+    """Nothing changes, but whoever ran the query before can commit no more."""
+
+
+Epoch: TypeAlias = Batch | Cleaning | Closing | Takeover
+
+
+def orders_of(epoch: Epoch) -> tuple[Order, ...]:
+    match epoch:
+        case Batch(_, orders) | Cleaning(orders, _):
+            return orders
+        case Closing() | Takeover():
+            return ()
+        case _:
+            assert_never(epoch)
+
+
+def has_rows(epoch: Epoch) -> bool:
+    return isinstance(epoch, Batch)
+
+
+def stages_of(plan: JoinPlan, epoch: Epoch) -> range:
+    """The stages that an epoch runs."""
+    match epoch:
+        case Batch() | Cleaning():
+            return range(plan.stage_count)
+        case Closing():
+            return range(len(plan.stages), plan.stage_count)
+        case Takeover():
+            return range(0)
+        case _:
+            assert_never(epoch)
+
+
+def shows(plan: JoinPlan, epoch: Epoch, reports: Sequence[SlotReport]) -> bool:
+    """Whether an epoch shows anything, if only that there is nothing new."""
+    match epoch:
+        case Batch() | Closing():
+            return True
+        case Cleaning():
+            found = "results" if plan.aggregate is None else "joined"
+            return any(report.counts.get(found, 0) for report in reports)
+        case Takeover():
+            return False
+        case _:
+            assert_never(epoch)
+
+
+def can_take(plan: JoinPlan, order: Order) -> bool:
+    """Whether a stage can carry out an order: groups of aggregates and of hops are never closed."""
+    return order.stage < len(plan.stages) and not plan.stages[order.stage].hops

@@ -1,0 +1,348 @@
+"""The commit protocol, as a function: `advance(state, event) -> (state, commands)`. No IO happens here.
+
+    segments and results durable ─▶ manifest e created exclusively ─▶ the sink gets the results from their files
+                    ─▶ e acknowledged ─▶ what only e-1 needed is removed ─▶ told ─▶ what is next?
+
+An interpreter carries out commands one by one, and answers each with an event, or with nothing:
+
+| command     | carried out                                                     | answered by               |
+|-------------|-----------------------------------------------------------------|---------------------------|
+| Decide      | what is to be run next, towards a goal                          | Decided                   |
+| Run         | the job of an epoch: segments and results are durable then      | JobDone, Failed           |
+| Commit      | create the manifest, unless the epoch exists                    | Committed, Fenced         |
+| Send        | hand the files of the outbox to the sink, unless it knows them  | Sent, Failed              |
+| Acknowledge | remember that the sink has them                                 | Acknowledged              |
+| Discard     | remove what only the manifest before needed                     | nothing                   |
+| Sweep       | remove whatever no manifest names                               | nothing                   |
+| Tell        | log events, keep statistics, show progress                      | nothing                   |
+| GiveUp      | end the query with this error                                   | nothing                   |
+
+A crash between any two of them is recovered from what is durable, by `Started` alone:
+
+| the last manifest | what a new driver does                                                                   |
+|-------------------|------------------------------------------------------------------------------------------|
+| there is none     | nothing: two drivers may still race for the first epoch                                  |
+| not acknowledged  | sends its results from their files, acknowledges; then as below                          |
+| acknowledged      | commits an empty epoch, which fences a driver that is paused or slow; only then it sweeps |
+
+So nothing is ever computed again, no source is asked twice, and nothing that a live driver may still name is removed
+before that driver can commit no more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import TypeAlias, assert_never
+
+from watersmeet.epoch.kinds import Epoch, Takeover
+from watersmeet.errors import CheckpointError, FencedError
+from watersmeet.state.manifest import Manifest
+
+# Goals: what `Decide` is asked to come nearer to.
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """All that is due without new rows is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class JoinBatch:
+    """A micro-batch is in the state and its results are in the sink."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class CleanUp:
+    """Nothing is owed any more; why that is wanted."""
+
+    reason: str
+
+
+Goal: TypeAlias = Rest | JoinBatch | CleanUp
+
+# Events
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A driver has opened the checkpoint."""
+
+    last: Manifest | None
+    is_acknowledged: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BatchCame:
+    """Spark hands over a micro-batch, perhaps one that it has handed over before."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class CleanUpAsked:
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SourcesSilent:
+    """No rows have come: there is time for what is due without them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    epoch: Epoch | None
+    """None: the goal is reached."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobDone:
+    """An epoch ran; this is its manifest, of which everything is durable."""
+
+    manifest: Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Committed: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Fenced:
+    """The epoch was committed by another driver, which has taken over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A command could not be carried out: a job or a sink failed."""
+
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The query is to end before the next step."""
+
+
+Event: TypeAlias = (
+    Started
+    | BatchCame
+    | CleanUpAsked
+    | SourcesSilent
+    | Decided
+    | JobDone
+    | Committed
+    | Fenced
+    | Sent
+    | Acknowledged
+    | Failed
+    | Stopped
+)
+
+# Commands
+
+
+@dataclass(frozen=True, slots=True)
+class Decide:
+    last: Manifest | None
+    goal: Goal
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    epoch: Epoch
+    before: Manifest | None
+    """The state it runs on; None: there is none yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    manifest: Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    manifest: Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledge:
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Discard:
+    older: Manifest | None
+    newer: Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    live: Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    epoch: Epoch
+    manifest: Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    error: Exception
+
+
+Command: TypeAlias = Decide | Run | Commit | Send | Acknowledge | Discard | Sweep | Tell | GiveUp
+
+# State
+
+
+class Phase(Enum):
+    """What the driver waits for."""
+
+    NEW = "to be started"
+    IDLE = "something to do"
+    DECIDING = "a decision"
+    RUNNING = "the end of a job"
+    COMMITTING = "a manifest"
+    SENDING = "the sink"
+    ACKNOWLEDGING = "an acknowledgement"
+    CLOSED = "nothing more"
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a driver knows of where it is."""
+
+    phase: Phase = Phase.NEW
+    last: Manifest | None = None
+    """The last committed manifest."""
+    before: Manifest | None = None
+    """The one before it, while files that only it needs are there."""
+    running: Epoch | None = None
+    """The epoch under way; None while one is sent that another driver has committed."""
+    made: Manifest | None = None
+    """Its manifest, before it is committed."""
+    goal: Goal = Rest()
+
+    @property
+    def is_closed(self) -> bool:
+        return self.phase is Phase.CLOSED
+
+
+Advanced: TypeAlias = tuple[State, tuple[Command, ...]]
+
+
+def advance(state: State, event: Event) -> Advanced:
+    """What to do now that something has happened. A closed driver does nothing, whatever happens."""
+    if state.is_closed:
+        return state, ()
+    match event:
+        case Stopped():
+            return _closed(state), ()
+        case Failed(error):
+            return _closed(state), (GiveUp(error),)
+        case Fenced():
+            return _closed(state), (GiveUp(_fenced(state)),)
+        case Started(last, is_acknowledged):
+            return _started(state, last, is_acknowledged)
+        case BatchCame(number):
+            return _batch_came(_expecting(state, Phase.IDLE), number)
+        case CleanUpAsked(reason):
+            return _decide(_expecting(state, Phase.IDLE), CleanUp(reason))
+        case SourcesSilent():
+            return _decide(_expecting(state, Phase.IDLE), Rest())
+        case Decided(epoch):
+            return _decided(_expecting(state, Phase.DECIDING), epoch)
+        case JobDone(manifest):
+            state = _expecting(state, Phase.RUNNING)
+            return replace(state, phase=Phase.COMMITTING, made=manifest), (Commit(manifest),)
+        case Committed():
+            return _committed(_expecting(state, Phase.COMMITTING))
+        case Sent():
+            state = _expecting(state, Phase.SENDING)
+            assert state.last is not None
+            return replace(state, phase=Phase.ACKNOWLEDGING), (Acknowledge(state.last.epoch),)
+        case Acknowledged():
+            return _acknowledged(_expecting(state, Phase.ACKNOWLEDGING))
+        case _:
+            assert_never(event)
+
+
+def _started(state: State, last: Manifest | None, is_acknowledged: bool) -> Advanced:
+    state = replace(_expecting(state, Phase.NEW), last=last)
+    if last is None:
+        return replace(state, phase=Phase.IDLE), ()
+    if not is_acknowledged:
+        return replace(state, phase=Phase.SENDING), (Send(last),)
+    return _run(state, Takeover())
+
+
+def _batch_came(state: State, number: int) -> Advanced:
+    last = state.last
+    if last is None or last.batch is None or number > last.batch:
+        return _decide(state, JoinBatch(number))
+    if number == last.batch:
+        return state, ()  # it is in the state and in the sink: only Spark does not know yet
+    error = CheckpointError(
+        f"Spark starts at batch {number}, but the state has seen batch {last.batch}",
+        hint="the folder 'spark' of the checkpoint was removed or replaced: restore it",
+    )
+    return _closed(state), (GiveUp(error),)
+
+
+def _decide(state: State, goal: Goal) -> Advanced:
+    return replace(state, phase=Phase.DECIDING, goal=goal), (Decide(state.last, goal),)
+
+
+def _decided(state: State, epoch: Epoch | None) -> Advanced:
+    if epoch is None:
+        return replace(state, phase=Phase.IDLE, goal=Rest()), ()
+    return _run(state, epoch)
+
+
+def _run(state: State, epoch: Epoch) -> Advanced:
+    return replace(state, phase=Phase.RUNNING, running=epoch), (Run(epoch, state.last),)
+
+
+def _committed(state: State) -> Advanced:
+    assert state.made is not None
+    committed = replace(state, phase=Phase.SENDING, last=state.made, before=state.last, made=None)
+    return committed, (Send(state.made),)
+
+
+def _acknowledged(state: State) -> Advanced:
+    last, ran = state.last, state.running
+    assert last is not None
+    if ran is None:
+        return _run(state, Takeover())
+    tidy = Sweep(last) if isinstance(ran, Takeover) else Discard(state.before, last)
+    goal = Rest() if isinstance(state.goal, JoinBatch) else state.goal
+    deciding, commands = _decide(replace(state, before=None, running=None), goal)
+    return deciding, (tidy, Tell(ran, last), *commands)
+
+
+def _fenced(state: State) -> FencedError:
+    epoch = "the epoch" if state.made is None else f"epoch {state.made.epoch}"
+    return FencedError(
+        f"{epoch} was committed by another driver", hint="two drivers share this checkpoint; this one stops"
+    )
+
+
+def _closed(state: State) -> State:
+    return replace(state, phase=Phase.CLOSED)
+
+
+def _expecting(state: State, phase: Phase) -> State:
+    if state.phase is not phase:
+        raise AssertionError(f"the driver waits for {state.phase.value}, not for {phase.value}")
+    return state

@@ -1,0 +1,91 @@
+"""What each slot is told in an epoch: its part of the manifest, its orders, and what others owe that it must wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from watersmeet.epoch.frontiers import Debt, debts, frontier, frontier_of_stage, holds
+from watersmeet.epoch.kinds import Clean, Closing, Epoch, Spill, can_take, orders_of, stages_of
+from watersmeet.epoch.memory_shares import MemoryShares
+from watersmeet.epoch.owing import extents_of_stage
+from watersmeet.epoch.task import SlotTask
+from watersmeet.plan.partitioning import group_ranges
+from watersmeet.plan.stages import Index, JoinPlan
+from watersmeet.state.manifest import ExtentRef, Manifest
+
+
+def tasks_of(
+    plan: JoinPlan, before: Manifest, epoch: Epoch, memory: MemoryShares | None = None
+) -> dict[int, list[SlotTask]]:
+    """The tasks of the epoch after `before`, by stage, one per slot; the attempt fills in its own name. `memory` is what
+    a stage may have in memory when the epoch ends, by slot and stage."""
+    for order in orders_of(epoch):
+        if not can_take(plan, order):
+            raise ValueError(f"stage {order.stage} has no groups that could be closed or cleaned up: {order}")
+    owed = debts(plan, before)
+    return {
+        stage: [_task(plan, before, epoch, stage, slot, owed, memory) for slot in range(before.slots)]
+        for stage in stages_of(plan, epoch)
+    }
+
+
+def _task(
+    plan: JoinPlan,
+    before: Manifest,
+    epoch: Epoch,
+    stage: int,
+    slot: int,
+    owed: Sequence[Debt],
+    memory: MemoryShares | None,
+) -> SlotTask:
+    groups = stage == len(plan.stages)
+    extents = extents_of_stage(plan, before, stage, slot)
+    reads = () if groups else _reads(plan, before, stage, slot)
+    ranges = group_ranges(before.placement.owners[plan.key_of_stage(stage)], slot)
+    mine = [order for order in orders_of(epoch) if (order.stage, order.slot) == (stage, slot)]
+    clean = next((order for order in mine if isinstance(order, Clean)), None)
+    return SlotTask(
+        epoch=before.epoch + 1,
+        stage=stage,
+        slot=slot,
+        attempt="",
+        watermark_us=before.closed_us if groups else before.watermark_us,
+        extents=extents,
+        segments={e.segment: before.segments[e.segment] for part in (extents, *reads) for e in part},
+        group_low=ranges[0][0] if ranges else 0,
+        group_high=ranges[-1][1] if ranges else 0,
+        reads=reads,
+        closing_us=epoch.until_us if isinstance(epoch, Closing) else None,
+        holds=() if groups else holds(plan, stage, slot, owed),
+        frontier_us=None if groups else frontier_of_stage(plan, stage, slot, before.watermark_us, owed),
+        spill=tuple(sorted({group for order in mine if isinstance(order, Spill) for group in order.groups})),
+        clean=None if clean is None else (clean.low, clean.high),
+        keep=clean is not None and clean.keep,
+        memory_bytes=None if memory is None else memory[slot][stage],
+    )
+
+
+def named(task: SlotTask, attempt: str) -> SlotTask:
+    return replace(task, attempt=attempt)
+
+
+def windows_to_close(plan: JoinPlan, manifest: Manifest) -> int | None:
+    """How far windows of the aggregation are to be closed and shown now; None if there is nothing to show."""
+    aggregate = plan.aggregate
+    if aggregate is None or aggregate.window is None or aggregate.mode != "append":
+        return None
+    reached, closed, window = frontier(manifest, debts(plan, manifest)), manifest.closed_us, aggregate.window
+    if reached is None or not any(aggregate.layout.name in slot for slot in manifest.extents):
+        return None
+    # Windows end at length + a multiple of slide.
+    ends = [(us - window.length_us) // window.slide_us for us in (reached, closed) if us is not None]
+    return reached if closed is None or ends[0] > ends[1] else None
+
+
+def _reads(plan: JoinPlan, manifest: Manifest, stage: int, slot: int) -> tuple[tuple[ExtentRef, ...], ...]:
+    return tuple(_kept_elsewhere(manifest, index, stage, slot) for index in plan.stages[stage].indexes)
+
+
+def _kept_elsewhere(manifest: Manifest, index: Index, stage: int, slot: int) -> tuple[ExtentRef, ...]:
+    return () if index.kept_in[0] == stage else manifest.of(slot, [index.layout.name])
