@@ -5,9 +5,6 @@ Clean-up and a change of the number of slots only rewrite extents. Manifest e-1 
 watermark that decides lateness, the assignment of groups to slots, and the extents; and manifest e says which
 orders the epoch carried out beside joining, so that it can be computed again.
 
-While a query is young it may still get another plan (`adaptation/trial.py`). Until then the manifest also names the
-rows of all its micro-batches so far; and an epoch that ran on a state made anew of them names that state.
-
 Extents of one partition group have *generations* (DESIGN 2): combinations of rows of one generation have been
 emitted, all others are owed. `ACTIVE` rows are probed by what arrives; all other generations are closed.
 """
@@ -24,6 +21,8 @@ from watersmeet.errors import CheckpointError
 from watersmeet.plan.partitioning import even_assignment, group_ranges
 
 FORMAT_VERSION = 1
+LEFT_OUT = ("first", "join", "base")
+"""Names of format 1 that are no longer written; `checkpoint.py` reads two of them."""
 BEFORE_FIRST_EPOCH = -1
 ACTIVE = 0
 SETTLED = 1
@@ -73,16 +72,6 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class FirstBatch:
-    """One of the first micro-batches of a query: the file of its rows, and what was known after it."""
-
-    file: SegmentRef
-    rows: int
-    watermark_us: int | None
-    last_seen_ms: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Manifest:
     """The state after one epoch."""
 
@@ -104,29 +93,16 @@ class Manifest:
     """Whether the epoch took in no rows, and carried out orders."""
     ran: tuple[Order, ...] = ()
     """The orders that the epoch carried out."""
-    first: tuple[FirstBatch, ...] = ()
-    """All micro-batches so far, as long as the plan may change by what they show."""
-    join: str | None = None
-    """The file that says what the state is for, if it is no longer that of the first epoch."""
-    base: str | None = None
-    """The file of the manifest that the epoch ran on, if that is not the one before."""
 
     @property
     def slots(self) -> int:
         return len(self.extents[0])
-
-    @property
-    def trial_files(self) -> set[str]:
-        """Files that are named beside the segments (`trial_files.py`)."""
-        files = {batch.file.name for batch in self.first}
-        return files | {name for name in (self.join, self.base) if name is not None}
 
     def to_json(self) -> bytes:
         value = {f.name: getattr(self, f.name) for f in fields(self)}
         value["segments"] = [[s.name, s.bytes, s.crc] for s in self.segments.values()]
         value["extents"] = [[[_values(e) for e in slot] for slot in stage] for stage in self.extents]
         value["ran"] = [asdict(order) for order in self.ran]
-        value["first"] = [asdict(batch) for batch in self.first]
         return json.dumps({"format": FORMAT_VERSION, **value}).encode()
 
 
@@ -162,17 +138,14 @@ def from_json(data: bytes) -> Manifest:
     for name in ("times_max_us", "last_seen_ms", "assignment"):
         value[name] = tuple(value[name])
     value["ran"] = tuple(_order(entry) for entry in value.get("ran", ()))
-    value["first"] = tuple(_first_batch(entry) for entry in value.get("first", ()))
+    for name in LEFT_OUT:
+        value.pop(name, None)
     return Manifest(segments=segments, extents=extents, **value)
 
 
 def _order(entry: dict[str, Any]) -> Order:
     clean = entry["clean"]
     return Order(**{**entry, "spill": tuple(entry["spill"]), "clean": None if clean is None else tuple(clean)})
-
-
-def _first_batch(entry: dict[str, Any]) -> FirstBatch:
-    return FirstBatch(**{**entry, "file": SegmentRef(**entry["file"]), "last_seen_ms": tuple(entry["last_seen_ms"])})
 
 
 def reassign(manifest: Manifest, slots: int) -> Manifest:
