@@ -5,7 +5,7 @@ import shutil
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from tests.oracle import canonical
-from tests.scenarios import ALL_GROUPS, Epoch, Scenario, Setting
+from tests.scenarios import ALL_GROUPS, Scenario, Setting
 from watersmeet.adaptation.clean_up import cleaning_orders, is_owing
 from watersmeet.adaptation.spill_policies import policy_named
 from watersmeet.adaptation.spilling import SpillSettings
@@ -26,7 +26,7 @@ from watersmeet.plan.tree import Join, nodes_of, parse_tree
 from watersmeet.query.logical import JoinQuery
 from watersmeet.runtime.epoch import must_close
 from watersmeet.runtime.inprocess import InProcessQuery, pandas_hash
-from watersmeet.state.manifest import FirstBatch, Order, SegmentRef
+from watersmeet.state.manifest import Order
 from watersmeet.state.tiers import epoch_of
 
 EAGER = Merging(small_fan_in=2, tier_ratio=1.5)
@@ -128,16 +128,15 @@ def epochs_in_process(scenario: Scenario) -> Iterator[Committed]:
     """Act the scenario out; each epoch is handed over right after it was committed."""
     with tempfile.TemporaryDirectory(dir=_RAM, prefix="watersmeet-test-") as folder:
         engine = _start(scenario, Path(folder), scenario.setting)
-        setting, trees, young = scenario.setting, scenario.trees, Young()
+        setting = scenario.setting
         for batch, epoch in zip(scenario.batches, scenario.epochs, strict=True):
             if epoch.slots is not None or epoch.budget is not None:
                 setting = replace(setting, slots=epoch.slots or setting.slots, budget=epoch.budget or setting.budget)
-                engine = _start(scenario, Path(folder), setting, trees)
+                engine = _start(scenario, Path(folder), setting)
             if epoch.wiped and engine.memory is not None:
                 shutil.rmtree(engine.memory, ignore_errors=True)
             clock = {"now_ms": epoch.now_ms, "idle_timeout_ms": setting.idle_timeout_ms}
             attempts = []
-            trees_then = young.replan(scenario, engine, epoch, trees)
             engine.orders = _spilling(engine, epoch.spill)
             for failure in epoch.failures:
                 if failure == "closing":
@@ -147,11 +146,8 @@ def epochs_in_process(scenario: Scenario) -> Iterator[Committed]:
                     continue
                 attempts.append(engine.attempt(batch, **clock)[0])
                 if failure == "crash":
-                    engine = _start(scenario, Path(folder), setting, trees)
-                    young.replan(scenario, engine, epoch, trees)
+                    engine = _start(scenario, Path(folder), setting)
                     engine.orders = _spilling(engine, epoch.spill)
-            trees = trees_then
-            young.see_orders(engine)
             if "closing" not in epoch.failures:
                 shown = [engine.run(batch, **clock)]
                 kept = range(engine.manifest.slots) if epoch.keep else ()
@@ -159,49 +155,23 @@ def epochs_in_process(scenario: Scenario) -> Iterator[Committed]:
                     orders = cleaning_orders(engine.plan, engine.manifest, bytes_at_once=1000, kept_slots=kept)
                     if orders and epoch.lost:
                         engine.attempt_orders(orders)
-                        engine = _start(scenario, Path(folder), setting, trees)
+                        engine = _start(scenario, Path(folder), setting)
                     if orders:
                         shown.append(engine.run_orders(orders))
-                        young.is_over = True
                 if batch is scenario.batches[-1]:
                     shown += _at_most(CLEAN_UPS_MAX, engine.clean_up(bytes_at_once=3000, kept_slots=kept))
-                young.see(batch, engine)
                 yield Committed(pa.concat_tables(shown), engine, tuple(attempts), len(shown) > 1)
                 continue
             results, after = engine.attempt(batch, **clock)
             engine.accept(after)
             if must_close(engine.plan, engine.manifest):
                 engine.attempt_closing()  # and lost
-            engine = _start(scenario, Path(folder), setting, trees)
+            engine = _start(scenario, Path(folder), setting)
             closed = engine.close_windows()
-            young.see(batch, engine)
             if batch is scenario.batches[-1]:
                 owed = list(_at_most(CLEAN_UPS_MAX, engine.clean_up()))
                 closed = pa.concat_tables([*([] if closed is None else [closed]), *owed]) if owed else closed
             yield Committed(results if closed is None else pa.concat_tables([results, closed]), engine, tuple(attempts))
-
-
-@dataclass
-class Young:
-    """A query whose plan may change as long as nothing was ordered: its batches so far, and what was known after."""
-
-    first: list[tuple[Mapping[str, pa.Table], FirstBatch]] = field(default_factory=list)
-    is_over: bool = False
-
-    def replan(self, scenario: Scenario, engine: InProcessQuery, epoch: Epoch, trees: Sequence[str]) -> Sequence[str]:
-        """Change the plan if the schedule says so; the trees from now on."""
-        if epoch.tree is None or self.is_over:
-            return trees
-        (tree,) = _trees(scenario, (epoch.tree,))
-        engine.replan(tree, self.first, _drawn_orders(scenario.query, [tree], scenario.setting))
-        return (epoch.tree,)
-
-    def see_orders(self, engine: InProcessQuery) -> None:
-        self.is_over |= bool(engine.orders or engine.coordinator.orders)
-
-    def see(self, batch: Mapping[str, pa.Table], engine: InProcessQuery) -> None:
-        known, file = engine.manifest, SegmentRef("", 0, 0)
-        self.first.append((batch, FirstBatch(file, 0, known.watermark_us, known.last_seen_ms)))
 
 
 def _spilling(engine: InProcessQuery, pairs: Iterable[tuple[int, int]]) -> tuple[Order, ...]:
@@ -244,15 +214,11 @@ def _fail_during(engine: InProcessQuery, batch: Mapping[str, pa.Table], clock: M
         engine.cut = cut
 
 
-def _trees(scenario: Scenario, texts: Iterable[str]) -> list[Join]:
-    return [parse_tree(text, [s.name for s in scenario.query.streams]) for text in texts]
-
-
-def _start(scenario: Scenario, folder: Path, setting: Setting, texts: Sequence[str] | None = None) -> InProcessQuery:
+def _start(scenario: Scenario, folder: Path, setting: Setting) -> InProcessQuery:
     """A run on the folder; like every run it starts with empty memory."""
     shutil.rmtree(folder / "memory", ignore_errors=True)
     rows_max = setting.chunk_rows
-    trees = _trees(scenario, scenario.trees if texts is None else texts)
+    trees = [parse_tree(text, [s.name for s in scenario.query.streams]) for text in scenario.trees]
     return InProcessQuery(
         scenario.query,
         folder / "checkpoint",

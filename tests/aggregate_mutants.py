@@ -118,12 +118,6 @@ AGGREGATE_MUTANTS = [
         "(after_us - 1 - length) // slide",
     ),
     Mutant(
-        "a change of plan opens windows again",
-        "runtime.replay:replayed",
-        "if must_close(plan, manifest):",
-        "if False:",
-    ),
-    Mutant(
         "windows close but are not remembered",
         "runtime.epoch:commit_closing",
         "closed_us=frontier(before, debts(plan, before)),",

@@ -28,13 +28,6 @@ def trees(draw: st.DrawFn, query: JoinQuery) -> tuple[str, ...]:
 
 
 @st.composite
-def tree(draw: st.DrawFn, query: JoinQuery) -> str:
-    """One of any shape."""
-    leaves = [Leaf(i) for i in range(len(query.streams))]
-    return tree_text(draw(_shapes(query, leaves)), [stream.name for stream in query.streams])
-
-
-@st.composite
 def _shapes(draw: st.DrawFn, query: JoinQuery, inputs: Sequence[Tree]) -> Join:
     """A tree over inputs: mjoin, bjtree, bushy or between; mostly along the keys, sometimes across them."""
     items = list(draw(st.permutations(inputs)))

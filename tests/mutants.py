@@ -312,10 +312,6 @@ MUTANTS = [
         "return reached",
     ),
     Mutant("the watermark ignores delays", "runtime.epoch:_watermark", "t - plan.delays_us[i]", "t"),
-    Mutant(
-        "a change of plan leaves a batch out", "runtime.replay:replayed", "enumerate(first)", "enumerate(first[1:])"
-    ),
-    Mutant("a change of plan forgets who was idle", "runtime.replay:replayed", "watermark_us=known.watermark_us, ", ""),
     Mutant("the watermark forgets earlier batches", "runtime.epoch:_later", "max(a, b)", "b"),
     Mutant(
         "a stream not yet seen does not count",

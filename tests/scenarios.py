@@ -12,8 +12,7 @@ that fails is printed as such a file. Event times in a file count in its `unit` 
     schedule   per batch: failures before it succeeds ("during" or "after" the work, "crash": after it, and restart,
                or "closing": committed, but then a restart before windows of an aggregation are closed),
                a restart with other slots or budget, wiped memory, the driver's clock; `spill`: (stage, group) pairs to
-               be closed with it; `clean`: so many epochs of clean-up after it, each tried in vain before if `lost`;
-               `tree`: from this batch on the query has another plan, unless it has spilled before
+               be closed with it; `clean`: so many epochs of clean-up after it, each tried in vain before if `lost`
     expected   the result rows, in any order; late: {stream: rows}
     groupBy, mode    of a query with aggregates in its select list; what it shows is then checked by `tests/groups.py`
     catches    mutants (see `tests/mutants.py`) for which this is the scenario to try first
@@ -70,7 +69,6 @@ class Epoch:
     clean: int = 0
     keep: bool = False
     lost: bool = False
-    tree: str | None = None
 
 
 @dataclass(frozen=True)

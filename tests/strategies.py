@@ -19,7 +19,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from tests.acting import HASHES
-from tests.drawn_trees import tree, trees
+from tests.drawn_trees import trees
 from tests.scenarios import ALL_GROUPS, UTC, Epoch, Scenario, Setting, table_of
 from watersmeet.adaptation.ledger import UPKEEPS
 from watersmeet.adaptation.spill_policies import POLICIES
@@ -102,17 +102,7 @@ def scenarios(draw: st.DrawFn, counts: Sequence[int] = (2, 3, 3, 3, 3, 4, 4, 5))
     asked = Scenario("generated", streams, where, within, windows, draw(_select(streams)), batches, setting)
     drawn = draw(trees(asked.query))
     schedule = draw(_schedule(len(batches), slots_change=len(set(drawn)) < 2))
-    if len(batches) > 1 and len(set(drawn)) < 2 and draw(st.sampled_from((False, False, True))):
-        schedule = draw(_replanned(asked, schedule))
     return replace(asked, trees=drawn, schedule=schedule)
-
-
-@st.composite
-def _replanned(draw: st.DrawFn, asked: Scenario, schedule: tuple[Epoch, ...]) -> tuple[Epoch, ...]:
-    """A schedule in which the plan changes once, with no spill before."""
-    change = draw(st.integers(1, len(schedule) - 1))
-    before = [replace(epoch, spill=(), clean=0) for epoch in schedule[:change]]
-    return (*before, replace(schedule[change], tree=draw(tree(asked.query))), *schedule[change + 1 :])
 
 
 @st.composite

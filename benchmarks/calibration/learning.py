@@ -1,5 +1,5 @@
-"""What the first micro-batches of a query tell of its data, as on Spark (`runtime/spark/learning.py`): with the same
-estimates (`observe/first_rows.py`) from as many rows."""
+"""What the first rows of a query tell of its data, as its first micro-batch does on Spark
+(`runtime/spark/learning.py`): with the same estimates (`observe/first_rows.py`)."""
 
 from __future__ import annotations
 

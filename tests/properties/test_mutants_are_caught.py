@@ -27,7 +27,6 @@ OFTEN = (
     "an exchange goes to the wrong input",
     "residuals are not applied",
     "a merge loses layers",
-    "a change of plan leaves a batch out",
     "memory grows over its budget",
     "clean-up settles all groups",
 )

@@ -56,15 +56,6 @@ SPILL_CRASHES = [
     ("after-sink@2", "driver", False),  # of the second one, when the first was sent again
     ("groups-cleaned@3", "worker", True),  # of the third or fourth one
 ]
-# The same for a young query: one node over all streams while it has seen too little, then a binary tree.
-YOUNG = {"plan": "bjtree", "learningBatches": 2}
-TRIAL_CRASHES = [
-    ("after-replay@1", "driver", True),
-    ("segment-durable@1", "worker", True),  # while the first rows are joined again
-    ("before-manifest@1", "driver", True),  # of the first epoch by the new plan
-    ("after-manifest@1", "driver", False),
-    ("after-sink@1", "driver", False),  # when it is sent again
-]
 KILLS = int(os.environ.get("WATERSMEET_KILLS", "3"))
 READ_SCHEMA = "k int, a_ts timestamp, a_v long, b_ts timestamp, b_v long, c_ts timestamp, c_v long"
 
@@ -161,14 +152,13 @@ def assert_no_leftovers(folder: Path) -> None:
     assert {file.name for file in checkpoint.segments.iterdir()} == set(last.segments)
     assert [file.name for file in (checkpoint.folder / "manifests").iterdir()] == [f"{last.epoch:012d}.json"]
     assert [file.name for file in (checkpoint.folder / "acks").iterdir()] == [f"{last.epoch:012d}"]
-    assert {file.name for file in checkpoint.trial.folder.glob("*")} == last.trial_files
     assert not [file.name for file in checkpoint.folder.iterdir() if file.name.startswith(".")]
     until(lambda: not memory_folder(folder).exists(), 30, "the memory tier to be empty")
 
 
 def test_every_failpoint_in_the_code_is_in_the_list():
     sources = [file.read_text() for file in (PACKAGES / "watersmeet").rglob("*.py")]
-    listed = [*CRASHES, *SPILL_CRASHES, *TRIAL_CRASHES]
+    listed = [*CRASHES, *SPILL_CRASHES]
     named = {name for text in sources for name in re.findall(r'failpoint\("([^"]+)"\)', text)}
     assert named == {failpoint.partition("@")[0] for failpoint, _, _ in listed if not failpoint.startswith("write:")}
 
@@ -231,21 +221,6 @@ def test_crashes_of_a_query_that_spills_and_cleans_up(spark, tmp_path):
     assert kinds == ["plain", "spilled", "spilled", "plain", *["cleaning"] * 3]
     assert left[3] > left[4] > left[5] >= left[6] > groups_left(checkpoint.latest()) == 0
     right = expected(join_of(spark, tmp_path), batches_taken(tmp_path, batches))
-    assert output(spark, tmp_path / "out") == right
-    assert_no_leftovers(tmp_path)
-
-
-def test_crashes_of_a_young_query_whose_plan_changes(spark, tmp_path):
-    batches = random_batches(seed=6, streams="abc", batches=4, rows=200, keys=150, batch_seconds=40)
-    write_batches(tmp_path, batches)
-    checkpoint = Checkpoint(tmp_path / "ck")
-    plans = []
-    for _ in crash_one_by_one(spark, tmp_path, TRIAL_CRASHES, **{JOIN_OPTIONS: json.dumps(YOUNG)}):
-        plans.append(checkpoint.remembered_plan()[0])
-    assert plans[:3] == ["(a b c)"] * 3
-    assert plans[3] == plans[4] == checkpoint.remembered_plan()[0] in ("((a b) c)", "((a c) b)", "(a (b c))")
-    right = expected(join_of(spark, tmp_path), batches_taken(tmp_path, batches))
-    assert right.total() > 1000
     assert output(spark, tmp_path / "out") == right
     assert_no_leftovers(tmp_path)
 

@@ -166,7 +166,6 @@ def commit(
         totals=_totals(before.totals, reports) | _arrived(plan, before, intake),
         closed_us=_closed(plan, before),
         ran=tuple(orders),
-        join=before.join,
     )
 
 
@@ -216,7 +215,6 @@ def commit_closing(plan: JoinPlan, before: Manifest, reports: Sequence[SlotRepor
         closing=True,
         cleaning=False,
         ran=(),
-        base=None,
     )
 
 

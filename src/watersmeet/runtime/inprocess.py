@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +17,7 @@ import pyarrow.compute as pc
 
 from watersmeet.adaptation.clean_up import BYTES_AT_ONCE, cleaning_orders
 from watersmeet.adaptation.coordinator import Coordinator
-from watersmeet.epoch.events import Event
-from watersmeet.epoch.memory_shares import MemoryShares
+from watersmeet.adaptation.events import Event
 from watersmeet.adaptation.spilling import SpillSettings
 from watersmeet.engine.aggregate import aggregate_step
 from watersmeet.engine.compaction import Merging
@@ -28,7 +26,7 @@ from watersmeet.engine.groups import with_intervals
 from watersmeet.engine.inbox import chunks, normalise_key
 from watersmeet.engine.outbox import Emitted
 from watersmeet.engine.step import step
-from watersmeet.epoch.task import SlotReport, SlotTask
+from watersmeet.engine.task import SlotReport, SlotTask
 from watersmeet.errors import QueryError
 from watersmeet.plan.aggregate import OutputMode
 from watersmeet.plan.default_tree import default_tree
@@ -43,7 +41,6 @@ from watersmeet.query.expressions import Column
 from watersmeet.query.logical import JoinQuery, Stream, internal_name
 from watersmeet.query.types import is_floating
 from watersmeet.runtime.epoch import (
-    Intake,
     arrived,
     closing_tasks,
     commit,
@@ -55,8 +52,7 @@ from watersmeet.runtime.epoch import (
     resumed,
     slot_tasks,
 )
-from watersmeet.runtime.replay import replayed, without_foresight
-from watersmeet.state.manifest import FirstBatch, Manifest, Order, before_first_epoch, from_json
+from watersmeet.state.manifest import Manifest, Order, before_first_epoch, from_json
 from watersmeet.state.storage import create, names, remove
 from watersmeet.state.tiers import Tiers
 
@@ -105,7 +101,7 @@ class InProcessQuery:
         self.plan = plan_join(query, tuple(trees) or (default_tree(query),), partitions, mode, orders)
         if self.plan.aggregate is not None and not self.plan.aggregate.by_engine:
             raise QueryError("what the engine has no expression for is evaluated by Spark")
-        self.folder, self.memory, self.budget, self.mode = folder, memory, memory_budget_bytes, mode
+        self.folder, self.memory, self.budget = folder, memory, memory_budget_bytes
         self.hash_keys, self.cut, self.merging = hash_keys, cut, merging
         manifests = names(folder / "manifests")
         if manifests:
@@ -132,30 +128,6 @@ class InProcessQuery:
         closed = self.close_windows()
         return results if closed is None else pa.concat_tables([results, closed])
 
-    def replan(
-        self, tree: Join, first: Sequence[tuple[Mapping[str, pa.Table], FirstBatch]], orders: ProbeOrders = NO_ORDERS
-    ) -> None:
-        """Go on with another plan, as if it had run from the start; `first` are all batches so far. It is committed
-        with the next epoch."""
-        last = self.manifest
-        plan = plan_join(self.query, (tree,), self.plan.partitions, self.mode, orders)
-        self.plan = without_foresight(plan)
-        self.coordinator = self.coordinator.for_plan(plan)
-        nowhere = [[0] * self.plan.stage_count] * last.slots
-        nothing = before_first_epoch(len(self.query.streams), self.plan.stage_count, self.plan.partitions, last.slots)
-
-        def join(before: Manifest, number: int) -> tuple[Sequence[SlotReport], Intake]:
-            self.manifest = before
-            _, reports = self._run_stages(self._inboxes(first[number][0]), (), nowhere)
-            return reports, intake_of(self.plan, reports)
-
-        def close(before: Manifest) -> Sequence[SlotReport]:
-            self.manifest = before
-            return self._close(nowhere)[1]
-
-        made = replayed(plan, nothing, [known for _, known in first], join, close)
-        self.plan, self.manifest = plan, replace(made, epoch=last.epoch)
-
     def clean_up(
         self, *, bytes_at_once: int = BYTES_AT_ONCE, kept_slots: Container[int] | None = None
     ) -> Iterator[pa.Table]:
@@ -177,7 +149,7 @@ class InProcessQuery:
 
     def attempt_orders(self, orders: Sequence[Order]) -> tuple[pa.Table, Manifest]:
         """Run an epoch without rows that carries out some orders, and do not commit it."""
-        outputs, reports = self._run_stages(self._inboxes({}), orders, self.coordinator.memory)
+        outputs, reports = self._run_stages(self._inboxes({}), orders)
         after = commit_cleaning(self.plan, self.manifest, reports, orders)
         return self._shown(outputs, after), after
 
@@ -194,7 +166,7 @@ class InProcessQuery:
     ) -> tuple[pa.Table, Manifest]:
         """Run one epoch without committing it, as a task that fails afterwards would."""
         orders = self.orders or self.coordinator.orders
-        outputs, reports = self._run_stages(self._inboxes(batch), orders, self.coordinator.memory)
+        outputs, reports = self._run_stages(self._inboxes(batch), orders)
         after = commit(
             self.plan,
             self.manifest,
@@ -217,14 +189,14 @@ class InProcessQuery:
         return inboxes
 
     def _run_stages(
-        self, inboxes: list[list[pa.RecordBatch]], orders: Sequence[Order], memory: MemoryShares | None
+        self, inboxes: list[list[pa.RecordBatch]], orders: Sequence[Order]
     ) -> tuple[list[pa.RecordBatch], list[SlotReport]]:
         attempt = uuid.uuid4().hex[:8]  # a name no attempt before a restart has used
         outputs: list[pa.RecordBatch] = []
         reports: list[SlotReport] = []
         for number in range(self.plan.stage_count):
             run = step if number < len(self.plan.stages) else aggregate_step
-            for task in slot_tasks(self.plan, self.manifest, number, orders, memory):
+            for task in slot_tasks(self.plan, self.manifest, number, orders, self.coordinator.memory):
                 share = [self._share(frame, task.slot) for frame in inboxes[number]]
                 emitted: list[Emitted] = []
                 running = run(self.plan, named(task, attempt), share, self._tiers(task), self.cut, self.merging)
@@ -248,10 +220,6 @@ class InProcessQuery:
 
     def attempt_closing(self) -> tuple[pa.Table, Manifest]:
         """Run an epoch without rows, which closes windows, and do not commit it."""
-        rows, reports = self._close(self.coordinator.memory)
-        return rows, commit_closing(self.plan, self.manifest, reports)
-
-    def _close(self, memory: MemoryShares | None) -> tuple[pa.Table, list[SlotReport]]:
         assert self.plan.aggregate is not None
         attempt = uuid.uuid4().hex[:8]
         emitted: list[Emitted] = []
@@ -259,10 +227,10 @@ class InProcessQuery:
             drain(
                 aggregate_step(self.plan, named(task, attempt), [], self._tiers(task), self.cut, self.merging), emitted
             )
-            for task in closing_tasks(self.plan, self.manifest, memory)
+            for task in closing_tasks(self.plan, self.manifest, self.coordinator.memory)
         ]
         rows = pa.Table.from_batches([one.rows for one in emitted], schema=self.plan.aggregate.output_schema)
-        return rows, reports
+        return rows, commit_closing(self.plan, self.manifest, reports)
 
     def accept(self, after: Manifest) -> None:
         """Commit: the manifest becomes the state, and files it no longer names are removed."""

@@ -8,8 +8,8 @@
         manifests/<epoch>.json  created exclusively: whoever creates epoch e owns it, all others are fenced
         acks/<epoch>            the sink has the results of the epoch
         segments/               state
-        trial/                  while the plan may still change: rows of the first micro-batches; afterwards, if it has:
-                                what took the place of query.json, and the state that the change began with
+        trial/                  of an earlier version, which could change a plan; manifests may name files of it:
+                                "join" stands for query.json, and "base" for the manifest before
         statistics.arrow        what is known of partition groups; it may be missing or old
 
 An epoch lives through these steps, and a crash after any of them is recovered from what the folder says:
@@ -34,8 +34,7 @@ import pyarrow as pa
 from watersmeet.errors import CheckpointError, FencedError
 from watersmeet.failpoints import failpoint
 from watersmeet.state.manifest import BEFORE_FIRST_EPOCH, FORMAT_VERSION, Manifest, from_json
-from watersmeet.state.storage import TEMPORARY, create, names, remove, writing
-from watersmeet.state.trial_files import TrialFiles
+from watersmeet.state.storage import TEMPORARY, create, names, remove, write_durably, writing
 
 SCRATCH = ".scratch-"
 STATISTICS = "statistics.arrow"
@@ -50,7 +49,6 @@ class Checkpoint:
         self.location = location
         self.folder = location / "watersmeet"
         self.segments = self.folder / "segments"
-        self.trial = TrialFiles(self.folder / "trial")
         self._lock: BinaryIO | None = None
 
     @property
@@ -121,12 +119,11 @@ class Checkpoint:
         """From now on the checkpoint is for this join: to be called when nothing is left that may refuse it. The probe
         orders of its nodes are kept too, though they may change."""
         path = self.folder / "query.json"
-        if not path.exists():
-            create(path, _join_text(marks, orders))
-
-    def note_join(self, marks: Mapping[str, str], orders: Mapping[str, list[list[int]]]) -> str:
-        """The join with another plan: the checkpoint is for it when a manifest names the file that is returned."""
-        return self.trial.put(_join_text(marks, orders), ".json").name
+        is_elsewhere = self._join_path() != path  # the manifests to come do not say so
+        if is_elsewhere or not path.exists():
+            kept = {"format": FORMAT_VERSION, "fingerprint": dict(marks), "probeOrders": dict(orders)}
+            text = json.dumps(kept, indent=1).encode()
+            write_durably(path, lambda file: file.write(text), replace=is_elsewhere)
 
     def remembered_plan(self) -> tuple[str, dict[str, list[list[int]]]] | None:
         """The plan of the join that the checkpoint is for, and its probe orders; None where it is for none yet."""
@@ -135,17 +132,25 @@ class Checkpoint:
 
     def _join(self) -> dict[str, Any] | None:
         """What the checkpoint is for."""
-        last = self.latest()
-        path = self.folder / "query.json" if last is None or last.join is None else self.trial.folder / last.join
+        path = self._join_path()
         try:
             found: dict[str, Any] = json.loads(path.read_bytes())
         except FileNotFoundError:
-            if last is None or last.join is None:
+            if path.name == "query.json":
                 return None
             raise CheckpointError(
                 f"{path} is missing", hint="restore it, or start with a new checkpointLocation"
             ) from None
         return found
+
+    def _join_path(self) -> Path:
+        last = self.latest()
+        return (last and self._in_trial(last, "join")) or self.folder / "query.json"
+
+    def _in_trial(self, manifest: Manifest, key: str) -> Path | None:
+        """The file of an earlier version that a committed manifest names."""
+        name = json.loads(self._manifest(manifest.epoch).read_bytes()).get(key)
+        return None if name is None else self.folder / "trial" / name
 
     def latest(self) -> Manifest | None:
         """The last committed manifest."""
@@ -157,8 +162,8 @@ class Checkpoint:
 
     def before(self, manifest: Manifest) -> Manifest | None:
         """The manifest that an epoch ran on; None if it was the first."""
-        if manifest.base is not None:
-            return self._read(self.trial.folder / manifest.base)
+        if (base := self._in_trial(manifest, "base")) is not None:
+            return self._read(base)
         return self.read(manifest.epoch - 1) if manifest.epoch > 0 else None
 
     def _read(self, path: Path) -> Manifest:
@@ -224,7 +229,6 @@ class Checkpoint:
             return
         for name in older.segments.keys() - manifest.segments.keys():
             remove(self.segments / name)
-        self.trial.remove(older.trial_files - manifest.trial_files)
         failpoint("during-discard")
         remove(self._manifest(older.epoch))
         remove(self._ack(older.epoch))
@@ -232,16 +236,13 @@ class Checkpoint:
     def sweep(self, *live: Manifest | None) -> int:
         """Remove files that no live manifest names: leftovers of attempts that failed. Returns how many there were."""
         kept = {name for manifest in live if manifest is not None for name in manifest.segments}
-        tried = {name for manifest in live if manifest is not None for name in manifest.trial_files}
         epochs = {manifest.epoch for manifest in live if manifest is not None}
         removed = 0
-        folders = (self.segments, self.trial.folder, self.folder / "manifests", self.folder / "acks")
-        for folder in (self.folder, *folders):
+        for folder in (self.folder, self.segments, self.folder / "manifests", self.folder / "acks"):
             entries = list(os.scandir(folder)) if folder.is_dir() else []
             for entry in entries:
                 stale = entry.name.startswith((TEMPORARY, SCRATCH))
                 stale |= folder == self.segments and entry.name not in kept
-                stale |= folder == self.trial.folder and entry.name not in tried
                 stale = stale or (
                     folder.name in ("manifests", "acks") and int(entry.name.partition(".")[0]) not in epochs
                 )
@@ -255,8 +256,3 @@ class Checkpoint:
 
     def _ack(self, epoch: int) -> Path:
         return self.folder / "acks" / f"{epoch:012d}"
-
-
-def _join_text(marks: Mapping[str, str], orders: Mapping[str, list[list[int]]]) -> bytes:
-    kept = {"format": FORMAT_VERSION, "fingerprint": dict(marks), "probeOrders": dict(orders)}
-    return json.dumps(kept, indent=1).encode()

@@ -3,15 +3,13 @@
 import json
 import subprocess
 import sys
-from dataclasses import replace
 
-import pyarrow as pa
 import pytest
 
 from watersmeet.errors import CheckpointError, FencedError
 from watersmeet.state.checkpoint import SCRATCH, Checkpoint
 from watersmeet.state.manifest import FORMAT_VERSION, Manifest, SegmentRef, before_first_epoch
-from watersmeet.state.storage import TEMPORARY
+from watersmeet.state.storage import TEMPORARY, create
 
 
 def manifest(epoch: int, *segments: str) -> Manifest:
@@ -158,47 +156,44 @@ def test_a_sweep_removes_orphans_and_nothing_else(tmp_path):
     checkpoint.release()
 
 
-def test_a_manifest_may_name_another_join_and_another_state_to_begin_with(tmp_path):
+def commit_as_an_earlier_version(checkpoint: Checkpoint, live: Manifest, **named: object) -> None:
+    value = {**json.loads(live.to_json()), "first": [], "join": None, "base": None, **named}
+    create(checkpoint.folder / "manifests" / f"{live.epoch:012d}.json", json.dumps(value).encode())
+
+
+def test_a_plan_that_an_earlier_version_has_changed_stays(tmp_path):
+    """The manifest names what the checkpoint is for; later ones do not, so it moves to query.json."""
     checkpoint = Checkpoint(tmp_path)
     checkpoint.remember_join({"plan": "old"}, {})
-    older = manifest(0, "a")
-    checkpoint.commit(older)
-    join = checkpoint.note_join({"plan": "new"}, {"(a b)": [[1], [0]]})
+    orders = {"(a b)": [[1], [0]]}
+    text = {"format": FORMAT_VERSION, "fingerprint": {"plan": "new"}, "probeOrders": orders}
+    create(checkpoint.folder / "trial" / "j.json", json.dumps(text).encode())
+    base = manifest(0, "b")
+    create(checkpoint.folder / "trial" / "b.json", base.to_json())
+    live = manifest(1, "b", "c")
+    commit_as_an_earlier_version(checkpoint, manifest(0, "a"))
     assert checkpoint.remembered_plan() == ("old", {})
-    base = replace(manifest(0, "b"), join=join)
-    file = checkpoint.trial.put(base.to_json(), ".json").name
-    newer = replace(manifest(1, "b", "c"), join=join, base=file)
-    checkpoint.commit(newer)
-    assert checkpoint.remembered_plan() == ("new", {"(a b)": [[1], [0]]})
-    assert checkpoint.before(newer) == base
-    assert checkpoint.before(replace(newer, base=None)) == older
-    assert checkpoint.before(older) is None
-    checkpoint.trial.put(b"orphan", ".arrow")
-    checkpoint.sweep(newer)
-    assert {path.name for path in checkpoint.trial.folder.iterdir()} == {join, file}
-    newest = replace(manifest(2, "c"), join=join)
-    checkpoint.commit(newest)
-    checkpoint.discard_before(newest, newer)
-    assert {path.name for path in checkpoint.trial.folder.iterdir()} == {join}
+    commit_as_an_earlier_version(checkpoint, live, join="j.json", base="b.json")
+    assert checkpoint.latest() == live
+    assert checkpoint.before(live) == base
+    assert checkpoint.before(manifest(0)) is None
+    checkpoint.sweep(live, base)
+    assert checkpoint.remembered_plan() == ("new", orders)
     with pytest.raises(CheckpointError, match="plan: checkpoint has 'new', query has 'old'"):
         checkpoint.require_same_join({"plan": "old"})
+    checkpoint.remember_join({"plan": "new"}, orders)
+    newer = manifest(2, "c")
+    checkpoint.commit(newer)
+    checkpoint.discard_before(newer, live)
+    assert checkpoint.remembered_plan() == ("new", orders)
 
 
-def test_files_of_a_trial_are_checked_when_they_are_read(tmp_path):
-    files = Checkpoint(tmp_path).trial
-    rows = pa.record_batch({"k": [1, 2], "v": ["x", None]})
-    file, count = files.put_rows([rows, rows.slice(1)])
-    assert count == 3
-    assert list(files.rows(file)) == [rows, rows.slice(1)]
-    nothing, count = files.put_rows([])
-    assert (list(files.rows(nothing)), count) == ([], 0)
-    path = files.folder / file.name
-    path.write_bytes(path.read_bytes()[::-1])
-    with pytest.raises(CheckpointError, match="other bytes than were written"):
-        list(files.rows(file))
-    files.remove([file.name, "none"])
-    with pytest.raises(CheckpointError, match="No such file"):
-        list(files.rows(file))
+def test_a_checkpoint_without_the_file_that_says_what_it_is_for_is_refused(tmp_path):
+    checkpoint = Checkpoint(tmp_path)
+    checkpoint.remember_join({"plan": "old"}, {})
+    commit_as_an_earlier_version(checkpoint, manifest(0), join="j.json")
+    with pytest.raises(CheckpointError, match=r"j\.json is missing"):
+        checkpoint.remembered_plan()
 
 
 def test_checkpoints_have_names_of_their_own(tmp_path):

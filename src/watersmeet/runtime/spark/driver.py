@@ -18,7 +18,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -31,7 +31,7 @@ from watersmeet.epoch.task import SlotReport
 from watersmeet.errors import CheckpointError, WatersmeetError, error_from_worker
 from watersmeet.failpoints import failpoint
 from watersmeet.observe.progress import EpochProgress
-from watersmeet.plan.fingerprint import fingerprint, plan_text
+from watersmeet.plan.fingerprint import fingerprint
 from watersmeet.plan.probe_orders import orders_as_texts
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.query.logical import JoinQuery
@@ -41,9 +41,8 @@ from watersmeet.runtime.spark.part_files import PartFolder
 from watersmeet.runtime.spark.progress import Times, progress_of
 from watersmeet.runtime.spark.sinks import FileSink, Sink
 from watersmeet.runtime.spark.slot_work import Folders
-from watersmeet.runtime.spark.trial import Kept, Trial
 from watersmeet.state.checkpoint import Checkpoint
-from watersmeet.state.manifest import FirstBatch, Manifest, Order, before_first_epoch
+from watersmeet.state.manifest import Manifest, Order, before_first_epoch
 
 
 class Stopped(Exception):
@@ -60,18 +59,6 @@ def _plain_errors() -> Iterator[None]:
         if found is None:
             raise
         raise found from error
-
-
-@dataclass(frozen=True, slots=True)
-class _Ground:
-    """The rows of a batch, and what they are joined with: the state before it; the file of that, if no epoch has left
-    it like this; and the file of the rows themselves, if they may be joined again. Then they are those in the file: a
-    source that is read again may give others."""
-
-    rows: DataFrame
-    last: Manifest | None
-    base: str | None = None
-    kept: Kept | None = None
 
 
 class EpochDriver:
@@ -91,9 +78,9 @@ class EpochDriver:
         on_progress: Callable[[EpochProgress], None],
         coordinator: Coordinator,
         session: SparkSession,
-        trial: Trial | None = None,
+        choose: Callable[[DataFrame], tuple[JoinPlan, Event]] | None = None,
     ) -> None:
-        """With a `trial`, the plan is chosen by what the first batches show; until then `plan` stands for it."""
+        """`choose` gives the plan when the first batch is seen; until then `plan` stands for it."""
         self.query, self.plan, self.checkpoint, self.folders, self.sink = query, plan, checkpoint, folders, sink
         self.slots, self.idle_timeout_ms, self.parts, self.on_progress = slots, idle_timeout_ms, parts, on_progress
         self.failure: WatersmeetError | None = None
@@ -101,7 +88,7 @@ class EpochDriver:
         self._closed = self._is_cleaning = False
         self._committed = checkpoint.latest()
         self._started: float | None = None
-        self._session, self._trial = session, trial
+        self._session, self._choose = session, choose
         self._untold: list[Event] = []
         self._clone: SparkSession | None = None
         self._tag = f"watersmeet-{uuid.uuid4().hex}"
@@ -125,7 +112,7 @@ class EpochDriver:
                 with _plain_errors():
                     self._run_batch(batch, batch_id)
             except Exception as error:
-                self._closed = True  # Spark ends the query; and the plan may be one that the state is not made for
+                self._closed = True  # Spark ends the query
                 self.failure = error if isinstance(error, WatersmeetError) else None
                 raise
 
@@ -198,7 +185,7 @@ class EpochDriver:
                     hint="the folder 'spark' of the checkpoint was removed or replaced: restore it",
                 )
             if not self.checkpoint.is_acknowledged(last.epoch):
-                self._send_again(self._joined_rows(batch, last), last)
+                self._send_again(batch, last)
             if must_close(self.plan, last):
                 self._close_windows(last)
             return
@@ -206,7 +193,9 @@ class EpochDriver:
         self._require_sent(
             f"go on to batch {batch_id}", hint="the folder 'spark' of the checkpoint does not belong to this state"
         )
-        progress = self._advance(self._try_plan(batch, self._committed), batch_id)
+        if self._choose is not None:
+            self._adopt(*self._choose(batch))
+        progress = self._advance(batch, batch_id, self._committed)
         if self._committed is not None and must_close(self.plan, self._committed):
             closed = self._close_windows(self._committed)
             results = progress.counts.get("results", 0) + closed
@@ -219,53 +208,11 @@ class EpochDriver:
             )
         self.on_progress(progress)
 
-    def _joined_rows(self, batch: DataFrame, last: Manifest) -> DataFrame:
-        """The rows of the last batch as they were joined: those that were kept, if they were."""
-        if self._trial is None or not last.first:
-            return batch
-        return self._trial.again([last.first[-1].file], batch)
-
-    def _try_plan(self, batch: DataFrame, last: Manifest | None) -> _Ground:
-        """Choose a plan, if it is time to; what the batch is to be joined with, then."""
-        if self._trial is None or (last is not None and not last.first):
-            return _Ground(batch, last)
-        verdict = self._trial.look(batch, last)
-        rows = batch if verdict.kept is None else self._trial.again([verdict.kept.file], batch)
-        ground = _Ground(rows, last, kept=verdict.kept)
-        if verdict.chosen is not None:
-            plan, event = verdict.chosen
-            if last is None:
-                self._adopt(plan, event)
-                self.remember_plan()
-            elif (plan.trees, plan.orders) != (self.plan.trees, self.plan.orders):
-                ground = self._changed(plan, event, last, batch)
-        return ground
-
     def _adopt(self, plan: JoinPlan, event: Event) -> None:
-        self.plan, self._untold = plan, [event]
+        """From now on the checkpoint is for this plan. (After a crash before this, another one may be chosen.)"""
+        self.plan, self._choose, self._untold = plan, None, [event]
         self.coordinator = self.coordinator.for_plan(plan)
-
-    def _changed(self, plan: JoinPlan, event: Event, last: Manifest, batch: DataFrame) -> _Ground:
-        """The state as another plan has it. The checkpoint is for that plan when the next epoch is committed."""
-        marks = fingerprint(self.query, plan)
-        join = self.checkpoint.note_join(marks, orders_as_texts(plan.orders, plan.names))
-        before = fingerprint(self.query, self.plan)
-        if marks == before:
-            self.plan = plan
-            return _Ground(batch, replace(last, join=join))
-        details = {
-            **event.details,
-            "previousPlan": plan_text(self.plan),
-            "rowsJoinedAgain": sum(each.rows for each in last.first),
-        }
-        if plan.trees == self.plan.trees:  # other probe orders of a node over several keys
-            details |= {"hops": marks["hops"], "previousHops": before["hops"]}
-        self._adopt(plan, replace(event, details=details))
-        assert self._trial is not None
-        found = self._trial.replay(plan, self._nothing(self.slots), last.first, batch, self.folders)
-        self._require_open()
-        made = replace(found, epoch=last.epoch, batch=last.batch, first=last.first, join=join)
-        return _Ground(batch, made, base=self.checkpoint.trial.put(made.to_json(), ".json").name)
+        self.remember_plan()
 
     def remember_plan(self) -> None:
         self.checkpoint.remember_join(
@@ -303,11 +250,11 @@ class EpochDriver:
         self.on_progress(progress)
         return results
 
-    def _advance(self, ground: _Ground, batch_id: int) -> EpochProgress:
-        started, last = time.monotonic(), ground.last
+    def _advance(self, batch: DataFrame, batch_id: int, last: Manifest | None) -> EpochProgress:
+        started = time.monotonic()
         before = resumed(self.plan, last or self._nothing(self.slots), self.slots)
         orders = self.coordinator.orders
-        job = self._job(before, ground.rows, Duties(orders, memory=self.coordinator.memory))
+        job = self._job(before, batch, Duties(orders, memory=self.coordinator.memory))
         with closing(job):
             reports = job.reports()
             failpoint("after-job")
@@ -324,10 +271,6 @@ class EpochDriver:
                 idle_timeout_ms=self.idle_timeout_ms,
                 orders=orders,
             )
-            after = replace(after, base=ground.base)
-            if ground.kept is not None and not orders:  # with orders, results may be owed: the plan stays
-                this = FirstBatch(*ground.kept, after.watermark_us, after.last_seen_ms)
-                after = replace(after, first=(*(() if last is None else last.first), this))
             committed = self._commit_and_send(job, after, last)
         return self._progress(before, after, intake, reports, Times(started, joined, committed, time.monotonic()))
 
@@ -392,11 +335,7 @@ class EpochDriver:
         self._committed, self._before = after, last
         committed = time.monotonic()
         self._send(job, after)
-        if last is not None and last.first and not after.first:
-            # The plan is settled: state of another, rows that were kept in vain, files of tasks that ran twice.
-            self.checkpoint.sweep(after)
-        else:
-            self.checkpoint.discard_before(after, last)
+        self.checkpoint.discard_before(after, last)
         self._before = None
         return committed
 

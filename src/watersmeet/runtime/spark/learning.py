@@ -1,14 +1,14 @@
-"""What the first micro-batches tell of the data: arrival rates, and the share of pairs that each predicate lets pass.
+"""What the first micro-batch tells of the data: arrival rates, and the share of pairs that each predicate lets pass.
 
 | figure                     | how it is had                                                                           |
 |----------------------------|-----------------------------------------------------------------------------------------|
-| rate of a stream           | its rows that the filters keep, by the event time that they cover; without windows there|
-|                            | is no such time, and only the proportions of the rates count                            |
+| rate of a stream           | its rows that the filters keep, by the event time that the batch covers; without        |
+|                            | windows there is no such time, and only the proportions of the rates count              |
 | selectivity of a predicate | `observe/first_rows.py`: of a key class by the hashes of its keys, which a Spark job    |
 |                            | without a shuffle brings to the driver, those of some 100,000 rows; of any other by     |
 |                            | some thousand rows of each stream                                                       |
 
-What they do not show at all (a stream without rows) has its default.
+What it does not show at all (a stream without rows) has its default.
 """
 
 from __future__ import annotations
@@ -35,12 +35,11 @@ UNTIMED_S = 1.0
 """How long a batch counts as where nothing says how long it took to arrive."""
 
 
-def learn(query: JoinQuery, rows: DataFrame, rows_min: int, batches: int = 1) -> Assumptions | None:
-    """The statistics of so many micro-batches, given as rows of the source frame; None where they have fewer rows."""
-    rows = rows.filter(KEEP).drop(KEEP) if query.filters else rows
+def learn(query: JoinQuery, batch: DataFrame, rows_min: int) -> Assumptions | None:
+    """The statistics of a micro-batch, given as rows of the source frame; None where it has fewer rows than that."""
+    rows = batch.filter(KEEP).drop(KEEP) if query.filters else batch
     source = source_frame(query)
-    counts, span_s = _arrivals(query, rows)
-    seconds = span_s or UNTIMED_S * batches
+    counts, seconds = _arrivals(query, rows)
     if sum(counts) < rows_min:
         return None
     return Assumptions(
@@ -48,12 +47,12 @@ def learn(query: JoinQuery, rows: DataFrame, rows_min: int, batches: int = 1) ->
         filters=dict.fromkeys(range(len(query.filters)), 1.0),
         keys=_key_selectivities(query, source, rows, counts),
         residuals=_residual_selectivities(query, source, rows),
-        batch_s=seconds / batches,
+        batch_s=seconds,
     )
 
 
 def _arrivals(query: JoinQuery, rows: DataFrame) -> tuple[list[int], float]:
-    """Rows by stream, and the seconds of event time that they cover, if any."""
+    """Rows by stream, and the seconds of event time that they cover."""
     streams = range(len(query.streams))
     texts = [f"count_if({STREAM} = {i}) AS rows{i}" for i in streams]
     if query.windowed:
@@ -62,7 +61,7 @@ def _arrivals(query: JoinQuery, rows: DataFrame) -> tuple[list[int], float]:
     assert found is not None
     counts = [int(found[f"rows{i}"]) for i in streams]
     span = found["span"].total_seconds() if query.windowed and found["span"] is not None else 0.0
-    return counts, span
+    return counts, span or UNTIMED_S
 
 
 def _key_selectivities(

@@ -11,7 +11,6 @@ from pyspark.sql import SparkSession
 from watersmeet.adaptation.ledger import DEFAULT_UPKEEP, upkeep_named
 from watersmeet.adaptation.spill_policies import DEFAULT_POLICY, Policy, policy_named
 from watersmeet.adaptation.spilling import DEFAULT_FRACTION
-from watersmeet.adaptation.trial import BATCHES_DEFAULT
 from watersmeet.errors import OptionError, unknown_name
 from watersmeet.optimizer.strategies import AUTO
 from watersmeet.plan.partitioning import DEFAULT_PARTITIONS, PARTITIONS_MAX
@@ -21,7 +20,6 @@ from watersmeet.units import parse_bytes, parse_duration_us
 OptionValue = str | Policy
 DEFAULT_CPU_BUDGET = 1.0
 DEFAULT_EXPLORATION_US = 100_000
-LEARNING_BATCHES_MAX = 1000
 PREFIX = "spark.watersmeet."
 KNOWN = {
     "slots": "workers of the join; default: the cores Spark offers",
@@ -29,8 +27,6 @@ KNOWN = {
     "bjtree-init, exhaustive; default auto",
     "cpuBudget": "CPU seconds a second per slot that a plan may cost, such as 0.8; default: 1",
     "explorationTime": "how long better plans are looked for beyond what the search does anyway; default 100 ms",
-    "learningBatches": "how many of the first micro-batches the plan is chosen by, if they have 1,000 rows; "
-    f"default {BATCHES_DEFAULT}",
     "partitions": f"partition groups, fixed for the life of a checkpoint; default {DEFAULT_PARTITIONS}",
     "memoryBudget": "bytes of state in memory per slot, such as 512m; default: half of what is free / slots",
     "spill": "which state leaves memory when the budget is exceeded: bottom-up, local-output, global-output, "
@@ -54,7 +50,6 @@ class JoinOptions:
     plan: str
     cpu_budget: float
     exploration_s: float
-    learning_batches: int
     partitions: int
     memory_budget_bytes: int | None
     memory_location: str
@@ -92,9 +87,6 @@ def resolve(spark: SparkSession, given: Mapping[str, OptionValue]) -> JoinOption
         plan=(text["plan"] or AUTO).strip(),
         cpu_budget=_cpu_budget(text["cpuBudget"]),
         exploration_s=_exploration_s(text["explorationTime"]),
-        learning_batches=_whole(
-            "learningBatches", text["learningBatches"] or str(BATCHES_DEFAULT), LEARNING_BATCHES_MAX
-        ),
         partitions=partitions,
         memory_budget_bytes=None if budget is None else parse_bytes(budget),
         memory_location=text["memoryLocation"] or DEFAULT_LOCATION,

@@ -4,12 +4,10 @@
 |--------------------------------------------------|------------------------------------------------------------------|
 | a tree                                           | at once; each input probes the others in the order of the text   |
 | auto, mjoin, bjtree, mjoin-init, bjtree-init,    | at once if every stream has a rate hint; otherwise when the first|
-| exhaustive                                       | micro-batch has been looked at (`learning.py`), and for good when|
-|                                                  | some more have (`trial.py`). Until then, and if they are too     |
-|                                                  | small to tell, a node per key class stands for it (for `mjoin`,  |
-|                                                  | one node)                                                        |
-| any of these, on a checkpoint that has a plan    | at once: the checkpoint's (a tree that differs is refused), for  |
-|                                                  | good or until those micro-batches are there                      |
+| exhaustive                                       | micro-batch has been looked at (`learning.py`). Until then, and  |
+|                                                  | if it is too small to tell, a node per key class stands for it   |
+|                                                  | (for `mjoin`, one node)                                          |
+| any of these, on a checkpoint that has a plan    | at once: the checkpoint's (a tree that differs is refused)       |
 """
 
 from __future__ import annotations
@@ -20,7 +18,6 @@ from dataclasses import dataclass, replace
 from pyspark.sql import DataFrame
 
 from watersmeet.epoch.events import Event
-from watersmeet.adaptation.trial import ROWS_MIN
 from watersmeet.errors import OptionError, unknown_name
 from watersmeet.observe.costs_text import ASKED_FOR, RUNS_NOW, TITLE, Other, costs_text
 from watersmeet.observe.estimates_text import IN_CODE, Saying, rates_wanted
@@ -44,13 +41,12 @@ SPARK_PRICES = replace(DEFAULT_PRICES, exchange_s=2.0e-6, stage_s=0.082)
 """Those of the engine in process, and what Spark adds: a shuffle, with the way into Python and back, for every row that
 is sent on, and for every stage of a micro-batch its tasks. CPU seconds of a slot, between two fits of
 `python -m benchmarks.spark_prices`."""
+ROWS_MIN = 1000
+"""Fewer rows of a micro-batch say too little."""
 NOTHING_SEEN = Assumptions({})
 EXPLAIN_MODES = ("simple", "extended", "cost")
 
-WAITING = (
-    "(the plan is chosen by cost when the first micro-batch is there, once more when a few are, "
-    "or now if every stream has a rate hint)"
-)
+WAITING = "(the plan is chosen by cost when the first micro-batch is there, or now if every stream has a rate hint)"
 
 
 def explain_mode(given: str | bool | None) -> str:
@@ -81,7 +77,7 @@ class Planner:
 
     @property
     def waits_for_rows(self) -> bool:
-        """Whether the plan is chosen by what the first micro-batches show."""
+        """Whether the plan is chosen by what the first micro-batch shows."""
         return self.is_choice and len(self.query.streams) > 2 and not self._rates_are_known
 
     @property
@@ -96,23 +92,15 @@ class Planner:
 
     def plan_for(self, batch: DataFrame) -> tuple[JoinPlan, Event]:
         """The plan, when the first micro-batch is there, and how it came about."""
-        found = self.plan_after(batch, 1, 0)
-        if found is None:
+        learned = learn(self.query, batch, ROWS_MIN)
+        if learned is None:
             plan = self.first_plan()
             reason = f"the first micro-batch has fewer than {ROWS_MIN:,} rows, so there is one node per key"
             return plan, Event(0, "plan", None, reason, {"plan": plan_text(plan)})
-        return found
-
-    def plan_after(self, rows: DataFrame, batches: int, epoch: int) -> tuple[JoinPlan, Event] | None:
-        """The plan by the rows of so many micro-batches, and how it came about; None where they are too few."""
-        learned = learn(self.query, rows, ROWS_MIN, batches)
-        if learned is None:
-            return None
         choice = self.choice(completed(self.known, learned))
         plan, winner = self._chosen(choice), choice.winner
-        reason = choice.reason if batches == 1 else f"{choice.reason}, by the first {batches} micro-batches"
         costs = {"cpuSecondsPerSecond": winner.cpu_s, "stateBytes": round(winner.memory_bytes)}
-        return plan, Event(epoch, "plan", None, reason, {"plan": plan_text(plan), **costs})
+        return plan, Event(0, "plan", None, choice.reason, {"plan": plan_text(plan), **costs})
 
     def remembered_plan(self, text: str, orders: Mapping[str, list[list[int]]]) -> JoinPlan:
         """The plan that a checkpoint has, unless another tree is asked for."""

@@ -36,7 +36,6 @@ from watersmeet.runtime.spark.sinks import (
 )
 from watersmeet.runtime.spark.slot_work import Folders
 from watersmeet.runtime.spark.source import unite
-from watersmeet.runtime.spark.trial import Trial
 from watersmeet.state.checkpoint import Checkpoint
 from watersmeet.state.storage import local_path
 
@@ -169,7 +168,6 @@ class JoinStreamWriter:
             remembered = checkpoint.remembered_plan()
             plan = planner.first_plan() if remembered is None else planner.remembered_plan(*remembered)
             waits = remembered is None and planner.waits_for_rows
-            is_young = (last := checkpoint.latest()) is None or bool(last.first)
             checkpoint.require_same_join(fingerprint(query, plan))
             schema = result_schema(query, plan, spark)
             sink = make_sink(schema)
@@ -194,9 +192,7 @@ class JoinStreamWriter:
                 on_progress=handle.note,
                 coordinator=Coordinator(plan, options.slots, budget, _spill_settings(options, budget)),
                 session=spark,
-                trial=Trial(planner, checkpoint.trial, options.learning_batches, has_plan=remembered is not None)
-                if planner.waits_for_rows and is_young
-                else None,
+                choose=planner.plan_for if waits else None,
             )
             if not waits:
                 driver.remember_plan()
