@@ -6,27 +6,29 @@ import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from tests.crashing import EpochSink, Player
 from tests.oracle import canonical
-from tests.scenarios import ALL_GROUPS, Scenario, Setting
-from watersmeet.adaptation.clean_up import cleaning_orders, is_owing
+from tests.scenarios import ALL_GROUPS, Epoch, Scenario, Setting
 from watersmeet.adaptation.spill_policies import policy_named
 from watersmeet.adaptation.spilling import SpillSettings
 from watersmeet.engine.compaction import Merging
 from watersmeet.engine.inbox import chunks
+from watersmeet.epoch.after import Clock
+from watersmeet.epoch.kinds import Spill
+from watersmeet.epoch.owing import is_owing
 from watersmeet.plan.default_tree import default_tree
 from watersmeet.plan.hops import is_mixed
 from watersmeet.plan.probe_orders import NO_ORDERS, ProbeOrders, default_orders
 from watersmeet.plan.tree import Join, nodes_of, parse_tree
 from watersmeet.query.logical import JoinQuery
-from watersmeet.runtime.epoch import must_close
-from watersmeet.runtime.inprocess import InProcessQuery, pandas_hash
-from watersmeet.state.manifest import Order
+from watersmeet.runtime.inprocess import InProcessQuery
+from watersmeet.runtime.inprocess_frames import pandas_hash
 from watersmeet.state.tiers import epoch_of
 
 EAGER = Merging(small_fan_in=2, tier_ratio=1.5)
@@ -76,7 +78,7 @@ def check_every_epoch(scenario: Scenario) -> None:
         found = canonical(epoch.results)
         so_far += found
         expected += scenario.answer.batches[number]
-        if not is_owing(epoch.engine.manifest):
+        if not is_owing(epoch.engine.plan, epoch.engine.manifest):
             assert so_far == expected, f"epoch {number}: {difference(so_far, expected, 'engine', 'oracle')}"
         assert so_far <= expected, f"epoch {number}: {difference(so_far, expected, 'engine', 'oracle')}"
         if not epoch.has_cleaned and scenario.setting.spill is None:  # what a policy decides does not outlive a crash
@@ -91,151 +93,124 @@ def check_every_epoch(scenario: Scenario) -> None:
 
 @dataclass(frozen=True)
 class Committed:
-    """An epoch that has just been committed, while its files are there; `attempts` are what failed ones found."""
+    """What a batch has come to, mishaps included, while its files are there; `attempts` are what lost ones found."""
 
     results: pa.Table
     engine: InProcessQuery
     attempts: tuple[pa.Table, ...] = ()
     has_cleaned: bool = False
+    has_lost_attempts: bool = False
 
     @property
     def totals(self) -> Mapping[str, int]:
         return self.engine.manifest.totals
 
     def check_files(self) -> None:
-        manifest = self.engine.manifest
-        files = {path.name: path.stat().st_size for path in (self.engine.folder / "segments").glob("*")}
+        manifest, setup = self.engine.manifest, self.engine.setup
+        files = {path.name: path.stat().st_size for path in self.engine.checkpoint.segments.glob("*")}
         named = {ref.name: ref.bytes for ref in manifest.segments.values()}
+        if self.has_lost_attempts:  # what these left is swept by the next driver
+            files = {name: size for name, size in files.items() if name in named}
         assert files == named, f"segments on disk {files}, in the manifest {named}"
-        used = {extent.segment for stage in manifest.extents for slot in stage for extent in slot}
+        used = {extent.segment for extent in manifest.all_extents()}
         assert used == set(named), "the manifest names segments without extents, or the other way round"
-        if self.engine.memory is not None:
-            held = {path.name for path in self.engine.memory.glob("*")}
-            stale = {name for name in held - named.keys() if epoch_of(name) < manifest.epoch}
-            assert not stale, f"memory holds {stale}, which the manifest no longer names"
-        if self.engine.memory is not None and self.engine.budget is not None:
-            resident = sum(path.stat().st_size for path in self.engine.memory.glob("*"))
-            budget = self.engine.budget * manifest.slots
+        results = {path.name for path in self.engine.checkpoint.outbox.glob("*")}
+        told = {file.name for file in manifest.outbox.files}
+        assert told <= results, f"results {told - results} are named and gone"
+        assert self.has_lost_attempts or results == told, f"results {results - told} are left over"
+        if setup.memory is None:
+            return
+        held = {path.name: path.stat().st_size for path in setup.memory.glob("*")}
+        stale = {name for name in held.keys() - named.keys() if epoch_of(name) < manifest.epoch}
+        assert not stale, f"memory holds {stale}, which the manifest no longer names"
+        if setup.memory_budget_bytes is not None:
+            budget = setup.memory_budget_bytes * manifest.slots
+            resident = sum(held.values())
             assert resident <= budget, f"memory holds {resident}, over the budget {budget} of all slots"
-            closed = {e.segment for stage in manifest.extents for slot in stage for e in slot if not e.is_active}
-            active = {e.segment for stage in manifest.extents for slot in stage for e in slot if e.is_active}
-            shared = {path.name for path in self.engine.memory.glob("*")} & (closed - active)
-            stale = {name for name in shared if epoch_of(name) >= manifest.epoch}
+            closed = {extent.segment for extent in manifest.all_extents() if not extent.is_active}
+            active = {extent.segment for extent in manifest.all_extents() if extent.is_active}
+            stale = {name for name in held.keys() & (closed - active) if epoch_of(name) >= manifest.epoch}
             assert not stale, f"memory holds {stale}, which is closed"
 
 
 def epochs_in_process(scenario: Scenario) -> Iterator[Committed]:
-    """Act the scenario out; each epoch is handed over right after it was committed."""
+    """Act the scenario out; each batch is handed over when it is committed, with all that followed from it."""
     with tempfile.TemporaryDirectory(dir=_RAM, prefix="watersmeet-test-") as folder:
-        engine = _start(scenario, Path(folder), scenario.setting)
         setting = scenario.setting
-        for batch, epoch in zip(scenario.batches, scenario.epochs, strict=True):
+        player = Player(_starter(scenario, Path(folder), setting))
+        for number, (batch, epoch) in enumerate(zip(scenario.batches, scenario.epochs, strict=True)):
             if epoch.slots is not None or epoch.budget is not None:
                 setting = replace(setting, slots=epoch.slots or setting.slots, budget=epoch.budget or setting.budget)
-                engine = _start(scenario, Path(folder), setting)
-            if epoch.wiped and engine.memory is not None:
-                shutil.rmtree(engine.memory, ignore_errors=True)
-            clock = {"now_ms": epoch.now_ms, "idle_timeout_ms": setting.idle_timeout_ms}
-            attempts = []
-            engine.orders = _spilling(engine, epoch.spill)
-            for failure in epoch.failures:
-                if failure == "closing":
-                    continue
-                if failure == "during":
-                    _fail_during(engine, batch, clock)
-                    continue
-                attempts.append(engine.attempt(batch, **clock)[0])
-                if failure == "crash":
-                    engine = _start(scenario, Path(folder), setting)
-                    engine.orders = _spilling(engine, epoch.spill)
-            if "closing" not in epoch.failures:
-                shown = [engine.run(batch, **clock)]
-                kept = range(engine.manifest.slots) if epoch.keep else ()
-                for _ in range(epoch.clean):
-                    orders = cleaning_orders(engine.plan, engine.manifest, bytes_at_once=1000, kept_slots=kept)
-                    if orders and epoch.lost:
-                        engine.attempt_orders(orders)
-                        engine = _start(scenario, Path(folder), setting)
-                    if orders:
-                        shown.append(engine.run_orders(orders))
-                if batch is scenario.batches[-1]:
-                    shown += _at_most(CLEAN_UPS_MAX, engine.clean_up(bytes_at_once=3000, kept_slots=kept))
-                yield Committed(pa.concat_tables(shown), engine, tuple(attempts), len(shown) > 1)
-                continue
-            results, after = engine.attempt(batch, **clock)
-            engine.accept(after)
-            if must_close(engine.plan, engine.manifest):
-                engine.attempt_closing()  # and lost
-            engine = _start(scenario, Path(folder), setting)
-            closed = engine.close_windows()
+                player.restart(_starter(scenario, Path(folder), setting))
+            memory = player.engine.setup.memory
+            if epoch.wiped and memory is not None:
+                shutil.rmtree(memory, ignore_errors=True)
+
+            def prepare(engine: InProcessQuery, epoch: Epoch = epoch) -> None:
+                engine.orders = _spilling(engine, epoch.spill)
+
+            player.join(number, batch, Clock(epoch.now_ms, setting.idle_timeout_ms), epoch.failures, prepare)
+            shown = [player.sink.new()]
+            kept = range(player.engine.manifest.slots) if epoch.keep else ()
+            if epoch.clean:
+                player.clean_up(is_lost=epoch.lost, bytes_at_once=1000, kept_slots=kept, epochs_max=epoch.clean)
             if batch is scenario.batches[-1]:
-                owed = list(_at_most(CLEAN_UPS_MAX, engine.clean_up()))
-                closed = pa.concat_tables([*([] if closed is None else [closed]), *owed]) if owed else closed
-            yield Committed(results if closed is None else pa.concat_tables([results, closed]), engine, tuple(attempts))
+                player.clean_up(is_lost=False, bytes_at_once=3000, kept_slots=kept, epochs_max=CLEAN_UPS_MAX)
+                owes = is_owing(player.engine.plan, player.engine.manifest)
+                assert not owes, f"the clean-up has not ended after {CLEAN_UPS_MAX} epochs"
+            shown.append(player.sink.new())
+            found = [results for results in shown if results is not None]
+            yield Committed(
+                pa.concat_tables(found or [player.engine.slots.nothing_shown()]),
+                player.engine,
+                tuple(player.engine.lost),
+                shown[-1] is not None,
+                player.has_lost_attempts,
+            )
 
 
-def _spilling(engine: InProcessQuery, pairs: Iterable[tuple[int, int]]) -> tuple[Order, ...]:
+def _spilling(engine: InProcessQuery, pairs: Iterable[tuple[int, int]]) -> tuple[Spill, ...]:
     """Orders to close groups, given as (stage, group); both are taken modulo what there is."""
     stages = [number for number, stage in enumerate(engine.plan.stages) if not stage.hops]
-    partitions = engine.plan.partitions
+    partitions, owners = engine.plan.partitions, engine.manifest.placement.owners
     groups: dict[tuple[int, int], set[int]] = defaultdict(set)
     for stage, named in pairs if stages else ():
+        number = stages[stage % len(stages)]
         for group in range(partitions) if named == ALL_GROUPS else (named % partitions,):
-            groups[stages[stage % len(stages)], engine.manifest.assignment[group]].add(group)
-    return tuple(Order(stage, slot, spill=tuple(sorted(chosen))) for (stage, slot), chosen in groups.items())
+            groups[number, owners[engine.plan.key_of_stage(number)][group]].add(group)
+    return tuple(Spill(stage, slot, tuple(sorted(chosen))) for (stage, slot), chosen in groups.items())
 
 
-def _at_most(count: int, epochs: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """The epochs of a clean-up, which must come to an end."""
-    for number, epoch in enumerate(epochs):
-        assert number < count, f"the clean-up has not ended after {count} epochs"
-        yield epoch
-
-
-class _Torn(Exception):
-    pass
-
-
-def _fail_during(engine: InProcessQuery, batch: Mapping[str, pa.Table], clock: Mapping[str, Any]) -> None:
-    """An attempt that dies after its first chunk."""
-    cut = engine.cut
-
-    def torn(frames: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-        for chunk in cut(frames):
-            yield chunk
-            raise _Torn
-
-    engine.cut = torn
-    try:
-        engine.attempt(batch, **clock)
-    except _Torn:
-        pass
-    finally:
-        engine.cut = cut
-
-
-def _start(scenario: Scenario, folder: Path, setting: Setting) -> InProcessQuery:
-    """A run on the folder; like every run it starts with empty memory."""
-    shutil.rmtree(folder / "memory", ignore_errors=True)
+def _starter(scenario: Scenario, folder: Path, setting: Setting) -> Callable[[EpochSink], InProcessQuery]:
+    """Makes drivers on the folder; like every run, each starts with empty memory."""
     rows_max = setting.chunk_rows
+    runs = count()
     trees = [parse_tree(text, [s.name for s in scenario.query.streams]) for text in scenario.trees]
-    return InProcessQuery(
-        scenario.query,
-        folder / "checkpoint",
-        slots=setting.slots,
-        partitions=setting.partitions,
-        memory=folder / "memory" if setting.memory else None,
-        memory_budget_bytes=setting.budget,
-        hash_keys=HASHES[setting.hash],
-        trees=trees,
-        orders=_drawn_orders(scenario.query, trees or [default_tree(scenario.query)], setting),
-        cut=chunks if rows_max is None else lambda frames: chunks(frames, rows_max=rows_max),
-        mode=scenario.mode,
-        spill=None
-        if setting.spill is None or setting.budget is None
-        else SpillSettings(policy=policy_named(setting.spill), budget_bytes=setting.budget, upkeep=setting.upkeep),
-        merging=EAGER if setting.merge_rows is None else replace(EAGER, rows_min=setting.merge_rows, **STEPWISE),
-    )
+
+    def start(sink: EpochSink) -> InProcessQuery:
+        shutil.rmtree(folder / "memory", ignore_errors=True)
+        memory = folder / "memory" / str(next(runs))  # of its own: an earlier driver may still be running
+        return InProcessQuery(
+            scenario.query,
+            folder / "checkpoint",
+            slots=setting.slots,
+            partitions=setting.partitions,
+            memory=memory if setting.memory else None,
+            memory_budget_bytes=setting.budget,
+            hash_keys=HASHES[setting.hash],
+            trees=trees,
+            orders=_drawn_orders(scenario.query, trees or [default_tree(scenario.query)], setting),
+            cut=chunks if rows_max is None else lambda frames: chunks(frames, rows_max=rows_max),
+            mode=scenario.mode,
+            spill=None
+            if setting.spill is None or setting.budget is None
+            else SpillSettings(policy=policy_named(setting.spill), budget_bytes=setting.budget, upkeep=setting.upkeep),
+            merging=EAGER if setting.merge_rows is None else replace(EAGER, rows_min=setting.merge_rows, **STEPWISE),
+            sink=sink,
+            keeps_results=True,
+        )
+
+    return start
 
 
 def _drawn_orders(query: JoinQuery, trees: Sequence[Join], setting: Setting) -> ProbeOrders:

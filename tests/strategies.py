@@ -338,6 +338,12 @@ def _settings(draw: st.DrawFn) -> Setting:
     )
 
 
+_FAILURES = st.one_of(
+    st.sampled_from(("after", "during", "crash", "sink before", "sink during", "sink after")),
+    st.integers(1, 24).map(lambda number: f"step {number}"),
+    st.integers(1, 24).map(lambda number: f"rival {number}"),
+)
+"""Of all mishaps a batch can have, see `tests/crashing.py`."""
 _BUDGETS = st.sampled_from((None, 1, 2500, 6000, 20000))
 
 
@@ -355,7 +361,7 @@ def _schedule(draw: st.DrawFn, epochs: int, *, slots_change: bool) -> tuple[Epoc
         now_ms += draw(st.sampled_from((1, 1, 6, 30)))
         schedule.append(
             Epoch(
-                failures=tuple(draw(st.lists(st.sampled_from(("after", "during", "crash")), max_size=2))),
+                failures=tuple(draw(st.lists(_FAILURES, max_size=2))),
                 slots=draw(st.integers(1, 4)) if restarts and slots_change else None,
                 budget=draw(_BUDGETS) if restarts else None,
                 wiped=draw(st.sampled_from((False, False, False, True))),

@@ -13,20 +13,23 @@ An interpreter carries out commands one by one, and answers each with an event, 
 | Send        | hand the files of the outbox to the sink, unless it knows them  | Sent, Failed              |
 | Acknowledge | remember that the sink has them                                 | Acknowledged              |
 | Discard     | remove what only the manifest before needed                     | nothing                   |
-| Sweep       | remove whatever no manifest names                               | nothing                   |
+| Look        | list the files that are there                                   | Looked                    |
+| Sweep       | remove those of them that the last manifest does not name       | nothing                   |
 | Tell        | log events, keep statistics, show progress                      | nothing                   |
 | GiveUp      | end the query with this error                                   | nothing                   |
 
 A crash between any two of them is recovered from what is durable, by `Started` alone:
 
-| the last manifest | what a new driver does                                                                   |
-|-------------------|------------------------------------------------------------------------------------------|
-| there is none     | nothing: two drivers may still race for the first epoch                                  |
-| not acknowledged  | sends its results from their files, acknowledges; then as below                          |
-| acknowledged      | commits an empty epoch, which fences a driver that is paused or slow; only then it sweeps |
+| the last manifest | what a new driver does                                                                    |
+|-------------------|-------------------------------------------------------------------------------------------|
+| there is none     | nothing: two drivers may still race for the first epoch                                   |
+| not acknowledged  | sends its results from their files, acknowledges; then as below                           |
+| acknowledged      | looks at the files, commits an empty epoch, which fences a driver that is paused or slow, |
+|                   | and only then sweeps what it saw                                                          |
 
-So nothing is ever computed again, no source is asked twice, and nothing that a live driver may still name is removed
-before that driver can commit no more.
+So nothing is ever computed again, and no source is asked twice. Nothing that a driver may still name is removed before
+that driver can commit no more; and a driver that is itself overtaken between `Commit` and `Sweep` removes only what was
+there before its own commit, which whoever came later cannot have written.
 """
 
 from __future__ import annotations
@@ -122,6 +125,13 @@ class Acknowledged: ...
 
 
 @dataclass(frozen=True, slots=True)
+class Looked:
+    """The files that are there, by their paths in the checkpoint."""
+
+    files: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Failed:
     """A command could not be carried out: a job or a sink failed."""
 
@@ -144,6 +154,7 @@ Event: TypeAlias = (
     | Fenced
     | Sent
     | Acknowledged
+    | Looked
     | Failed
     | Stopped
 )
@@ -186,8 +197,13 @@ class Discard:
 
 
 @dataclass(frozen=True, slots=True)
+class Look: ...
+
+
+@dataclass(frozen=True, slots=True)
 class Sweep:
     live: Manifest
+    seen: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +217,7 @@ class GiveUp:
     error: Exception
 
 
-Command: TypeAlias = Decide | Run | Commit | Send | Acknowledge | Discard | Sweep | Tell | GiveUp
+Command: TypeAlias = Decide | Run | Commit | Send | Acknowledge | Discard | Look | Sweep | Tell | GiveUp
 
 # State
 
@@ -210,6 +226,7 @@ class Phase(Enum):
     """What the driver waits for."""
 
     NEW = "to be started"
+    LOOKING = "a list of files"
     IDLE = "something to do"
     DECIDING = "a decision"
     RUNNING = "the end of a job"
@@ -233,6 +250,8 @@ class State:
     made: Manifest | None = None
     """Its manifest, before it is committed."""
     goal: Goal = Rest()
+    seen: frozenset[str] = frozenset()
+    """Files that were there before the takeover."""
 
     @property
     def is_closed(self) -> bool:
@@ -261,6 +280,8 @@ def advance(state: State, event: Event) -> Advanced:
             return _decide(_expecting(state, Phase.IDLE), CleanUp(reason))
         case SourcesSilent():
             return _decide(_expecting(state, Phase.IDLE), Rest())
+        case Looked(files):
+            return _run(replace(_expecting(state, Phase.LOOKING), seen=files), Takeover())
         case Decided(epoch):
             return _decided(_expecting(state, Phase.DECIDING), epoch)
         case JobDone(manifest):
@@ -284,7 +305,11 @@ def _started(state: State, last: Manifest | None, is_acknowledged: bool) -> Adva
         return replace(state, phase=Phase.IDLE), ()
     if not is_acknowledged:
         return replace(state, phase=Phase.SENDING), (Send(last),)
-    return _run(state, Takeover())
+    return _look(state)
+
+
+def _look(state: State) -> Advanced:
+    return replace(state, phase=Phase.LOOKING), (Look(),)
 
 
 def _batch_came(state: State, number: int) -> Advanced:
@@ -324,10 +349,10 @@ def _acknowledged(state: State) -> Advanced:
     last, ran = state.last, state.running
     assert last is not None
     if ran is None:
-        return _run(state, Takeover())
-    tidy = Sweep(last) if isinstance(ran, Takeover) else Discard(state.before, last)
+        return _look(state)
+    tidy = Sweep(last, state.seen) if isinstance(ran, Takeover) else Discard(state.before, last)
     goal = Rest() if isinstance(state.goal, JoinBatch) else state.goal
-    deciding, commands = _decide(replace(state, before=None, running=None), goal)
+    deciding, commands = _decide(replace(state, before=None, running=None, seen=frozenset()), goal)
     return deciding, (tidy, Tell(ran, last), *commands)
 
 

@@ -1,18 +1,18 @@
 """What a checkpoint was made for, by name: a restart with any other value would join other rows.
 
-Slots, budgets and probe orders are absent on purpose: they may change between runs. (Those of a node over several keys
-are its hops, and may not.)
+What identifies the *query* is apart from the *plan*: the former must not change, the latter is in every manifest.
+Slots, budgets and delays are absent on purpose: they may change between runs.
 """
 
 from __future__ import annotations
 
 from watersmeet.plan.aggregate import AggregatePlan
 from watersmeet.plan.keys import class_text
-from watersmeet.plan.layout import KeyValue, StoreLayout
+from watersmeet.plan.layout import KeyValue, StoreLayout, fields_above
 from watersmeet.plan.stages import JoinPlan, StagePlan
 from watersmeet.plan.tree import Leaf, tree_text
 from watersmeet.query.aggregates import Aggregate, ResultWindow
-from watersmeet.query.expressions import to_text
+from watersmeet.query.expressions import Column, to_text
 from watersmeet.query.logical import JoinQuery
 from watersmeet.query.types import spark_name
 from watersmeet.units import format_duration
@@ -20,8 +20,8 @@ from watersmeet.units import format_duration
 HASH_NAME = "xxhash64"
 
 
-def fingerprint(query: JoinQuery, plan: JoinPlan) -> dict[str, str]:
-    """Names and values that must not change."""
+def query_marks(query: JoinQuery, plan: JoinPlan) -> dict[str, str]:
+    """Names and values that must not change. Any plan of the query has the same."""
     marks = {"streams": ", ".join(plan.names)}
     for i, stream in enumerate(query.streams):
         columns = ", ".join(f"{field.name} {spark_name(field.type)}" for field in stream.schema)
@@ -29,25 +29,33 @@ def fingerprint(query: JoinQuery, plan: JoinPlan) -> dict[str, str]:
         window = query.windows_us[i]
         marks[f"window of {stream.name}"] = "unbounded" if window is None else format_duration(window)
         marks[f"event time of {stream.name}"] = stream.event_time or "none"
-    for stage in plan.stages:
-        for layout in stage.inputs:
-            marks[f"kept columns of {layout.label}"] = ", ".join(kept_names(layout))
+        read = [field.name for field in fields_above(query, Leaf(i)) if isinstance(field, Column)]
+        marks[f"columns read of {stream.name}"] = ", ".join(read)
     marks["join key"] = "; ".join(class_text(query, c) for c in query.classes)
     marks["filters"] = "; ".join(sorted(f"{f.stream}: {f.sql}" for f in query.filters))
     marks["residual predicates"] = "; ".join(sorted(to_text(e) for e in query.residuals))
     marks["partitions"] = str(plan.partitions)
-    marks["plan"] = plan_text(plan)
     marks["hash"] = HASH_NAME
-    if any(layout.trail for stage in plan.stages for layout in stage.inputs):
-        marks["trail"] = "groups under earlier keys"
     if derived := [f"{s.name}.{d.name}: {d.sql}" for s in query.streams for d in s.derived]:
         marks["derived columns"] = "; ".join(derived)
     if query.spark_residuals:
         marks["predicates on the results"] = "; ".join(sorted(p.sql for p in query.spark_residuals))
-    if hops := [hops_text(stage) for stage in plan.stages if stage.hops]:
-        marks["hops"] = "; ".join(hops)
     if plan.aggregate is not None:
         marks |= _marks_of_groups(plan.aggregate)
+    return marks
+
+
+def marks_of_format_1(query: JoinQuery, plan: JoinPlan) -> dict[str, str]:
+    """What format 1 kept of query and plan together."""
+    marks = {name: mark for name, mark in query_marks(query, plan).items() if not name.startswith("columns read of ")}
+    for stage in plan.stages:
+        for layout in stage.inputs:
+            marks[f"kept columns of {layout.label}"] = ", ".join(kept_names(layout))
+    marks["plan"] = plan_text(plan)
+    if any(layout.trail for stage in plan.stages for layout in stage.inputs):
+        marks["trail"] = "groups under earlier keys"
+    if hops := [hops_text(stage) for stage in plan.stages if stage.hops]:
+        marks["hops"] = "; ".join(hops)
     return marks
 
 

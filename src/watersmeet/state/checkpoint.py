@@ -3,19 +3,17 @@
     <checkpointLocation>/
       spark/                    Spark's own checkpoint: offsets and commits of the sources
       watersmeet/
-        query.json              format version and fingerprint of the join it was made for
+        query.json              what identifies the query that it was made for
         lock                    held by the live driver
         manifests/<epoch>.json  created exclusively: whoever creates epoch e owns it, all others are fenced
         acks/<epoch>            the sink has the results of the epoch
         segments/               state
-        trial/                  of an earlier version, which could change a plan; manifests may name files of it:
-                                "join" stands for query.json, and "base" for the manifest before
+        outbox/                 results that sinks are sent from
         statistics.arrow        what is known of partition groups; it may be missing or old
+        events.jsonl            adaptations, for people
 
-An epoch lives through these steps, and a crash after any of them is recovered from what the folder says:
-
-    segments durable → manifest created → sink written → acknowledged → (Spark commits its batch) → garbage removed
-    └── repeat the epoch ──┘└── send the results again ──┘└── nothing to do ──────────────────────────────┘
+In which order these come and go is the commit protocol (`epoch/protocol.py`). A file that the last manifest names is
+never removed, and of the others only what no driver that can still commit may name.
 """
 
 from __future__ import annotations
@@ -25,18 +23,23 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import pyarrow as pa
 
-from watersmeet.errors import CheckpointError, FencedError
+from watersmeet.errors import CheckpointError
 from watersmeet.failpoints import failpoint
-from watersmeet.state.manifest import BEFORE_FIRST_EPOCH, FORMAT_VERSION, Manifest, from_json
+from watersmeet.plan.stages import JoinPlan
+from watersmeet.state.format_1 import FORMAT_1, OldCheckpoint, read_old
+from watersmeet.state.manifest import BEFORE_FIRST_EPOCH, Manifest, PlanText
+from watersmeet.state.manifest_json import FORMAT_VERSION, from_json, to_json
 from watersmeet.state.storage import TEMPORARY, create, names, remove, write_durably, writing
 
 SCRATCH = ".scratch-"
+OF_FORMAT_1 = "trial"
+"""A folder that only manifests of format 1 name files of."""
 STATISTICS = "statistics.arrow"
 EVENTS = "events.jsonl"
 """Adaptations, one a line, with their reasons."""
@@ -49,6 +52,7 @@ class Checkpoint:
         self.location = location
         self.folder = location / "watersmeet"
         self.segments = self.folder / "segments"
+        self.outbox = self.folder / "outbox"
         self._lock: BinaryIO | None = None
 
     @property
@@ -92,98 +96,99 @@ class Checkpoint:
         """A name for this checkpoint that no other one on the host has."""
         return hashlib.sha256(str(self.location.resolve()).encode()).hexdigest()[:16]
 
-    def require_same_join(self, marks: Mapping[str, str]) -> None:
-        """Refuse a join that differs from the one that the checkpoint is for, naming every difference."""
-        found = self._join()
-        if found is None:
-            return
-        if found["format"] != FORMAT_VERSION:
-            raise CheckpointError(
-                f"the checkpoint has format {found['format']}, this watersmeet reads format {FORMAT_VERSION}",
-                hint="open it with the version that wrote it, or start with a new checkpointLocation",
-            )
-        made_for = found["fingerprint"]
+    def require_same_query(self, marks: Mapping[str, str], marks_1: Mapping[str, str]) -> None:
+        """Refuse a query that differs from the one that the checkpoint is for, naming every difference; `marks_1` is
+        what format 1 would have kept."""
+        old = self.old()
+        if old is not None:
+            made_for, asked = old.marks, marks_1
+        else:
+            path = self.folder / "query.json"
+            if not path.exists():
+                return
+            kept = json.loads(path.read_bytes())
+            if kept["format"] == FORMAT_1:  # of a query that has not committed anything
+                made_for, asked = {name: kept["fingerprint"].get(name, "") for name in marks}, marks
+                made_for |= {name: mark for name, mark in marks.items() if name.startswith("columns read of ")}
+            else:
+                _require_format(kept["format"])
+                made_for, asked = kept["fingerprint"], marks
         differences = [
-            f"{name}: checkpoint has '{made_for.get(name, 'none')}', query has '{marks.get(name, 'none')}'"
-            for name in sorted(made_for.keys() | marks.keys())
-            if made_for.get(name) != marks.get(name)
+            f"{name}: checkpoint has '{made_for.get(name, 'none')}', query has '{asked.get(name, 'none')}'"
+            for name in sorted(made_for.keys() | asked.keys())
+            if made_for.get(name) != asked.get(name)
         ]
         if differences:
-            raise CheckpointError(
-                f"checkpoint {self.location} was made by a different join ({'; '.join(differences)})",
-                hint="slots, budgets and delays may change, the join may not: use a new checkpointLocation",
-                error_class="DIFFERENT_JOIN",
-            )
+            raise self.different(differences)
 
-    def remember_join(self, marks: Mapping[str, str], orders: Mapping[str, list[list[int]]]) -> None:
-        """From now on the checkpoint is for this join: to be called when nothing is left that may refuse it. The probe
-        orders of its nodes are kept too, though they may change."""
+    def different(self, differences: Sequence[str]) -> CheckpointError:
+        return CheckpointError(
+            f"checkpoint {self.location} was made by a different join ({'; '.join(differences)})",
+            hint="slots, budgets and delays may change, the join may not: use a new checkpointLocation",
+            error_class="DIFFERENT_JOIN",
+        )
+
+    def remember_query(self, marks: Mapping[str, str]) -> None:
+        """From now on the checkpoint is for this query: to be called when nothing is left that may refuse it."""
+        text = json.dumps({"format": FORMAT_VERSION, "fingerprint": dict(marks)}, indent=1).encode()
         path = self.folder / "query.json"
-        is_elsewhere = self._join_path() != path  # the manifests to come do not say so
-        if is_elsewhere or not path.exists():
-            kept = {"format": FORMAT_VERSION, "fingerprint": dict(marks), "probeOrders": dict(orders)}
-            text = json.dumps(kept, indent=1).encode()
-            write_durably(path, lambda file: file.write(text), replace=is_elsewhere)
+        if not path.exists() or (path.read_bytes() != text and self.old() is None):
+            write_durably(path, lambda file: file.write(text), replace=True)
 
-    def remembered_plan(self) -> tuple[str, dict[str, list[list[int]]]] | None:
-        """The plan of the join that the checkpoint is for, and its probe orders; None where it is for none yet."""
-        found = self._join()
-        return None if found is None else (found.get("fingerprint", {}).get("plan", ""), found.get("probeOrders", {}))
+    def plan(self) -> PlanText | None:
+        """The plan that the state is for; None where there is no state yet."""
+        value = self._last_value()
+        if value is None:
+            return None
+        if value.get("format") == FORMAT_1:
+            return read_old(self.folder, value).plan
+        return from_json(json.dumps(value).encode()).plan
 
-    def _join(self) -> dict[str, Any] | None:
-        """What the checkpoint is for."""
-        path = self._join_path()
+    def old(self) -> OldCheckpoint | None:
+        """What a checkpoint of format 1 says; None if this is none."""
+        value = self._last_value()
+        return read_old(self.folder, value) if value is not None and value.get("format") == FORMAT_1 else None
+
+    def latest(self, plan: JoinPlan | None = None) -> Manifest | None:
+        """The last committed manifest; one of format 1 can be read with the plan that its state is for."""
+        found = self._last_epoch()
+        if found is None:
+            return None
+        old = self.old() if plan is not None else None
+        if old is not None and plan is not None:
+            old.require_acknowledged(self.is_acknowledged(found))
+            return old.upgraded(plan)
         try:
-            found: dict[str, Any] = json.loads(path.read_bytes())
-        except FileNotFoundError:
-            if path.name == "query.json":
-                return None
-            raise CheckpointError(
-                f"{path} is missing", hint="restore it, or start with a new checkpointLocation"
-            ) from None
-        return found
-
-    def _join_path(self) -> Path:
-        last = self.latest()
-        return (last and self._in_trial(last, "join")) or self.folder / "query.json"
-
-    def _in_trial(self, manifest: Manifest, key: str) -> Path | None:
-        """The file of an earlier version that a committed manifest names."""
-        name = json.loads(self._manifest(manifest.epoch).read_bytes()).get(key)
-        return None if name is None else self.folder / "trial" / name
-
-    def latest(self) -> Manifest | None:
-        """The last committed manifest."""
-        found = names(self.folder / "manifests")
-        return self.read(int(found[-1].removesuffix(".json"))) if found else None
-
-    def read(self, epoch: int) -> Manifest:
-        return self._read(self._manifest(epoch))
-
-    def before(self, manifest: Manifest) -> Manifest | None:
-        """The manifest that an epoch ran on; None if it was the first."""
-        if (base := self._in_trial(manifest, "base")) is not None:
-            return self._read(base)
-        return self.read(manifest.epoch - 1) if manifest.epoch > 0 else None
-
-    def _read(self, path: Path) -> Manifest:
-        try:
-            return from_json(path.read_bytes())
+            return from_json(self._manifest(found).read_bytes())
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise CheckpointError(
-                f"manifest {path.name} cannot be read: {error}",
-                hint="restore it, or start with a new checkpointLocation",
-            ) from error
+            raise self._unreadable(found, error) from error
 
-    def commit(self, manifest: Manifest) -> None:
-        """Create the manifest of an epoch; raises FencedError if the epoch was committed by somebody else."""
+    def _last_epoch(self) -> int | None:
+        found = names(self.folder / "manifests")
+        return int(found[-1].removesuffix(".json")) if found else None
+
+    def _last_value(self) -> dict[str, Any] | None:
+        found = self._last_epoch()
+        if found is None:
+            return None
+        try:
+            value: dict[str, Any] = json.loads(self._manifest(found).read_bytes())
+        except (OSError, ValueError) as error:
+            raise self._unreadable(found, error) from error
+        return value
+
+    def _unreadable(self, epoch: int, error: Exception) -> CheckpointError:
+        return CheckpointError(
+            f"manifest {self._manifest(epoch).name} cannot be read: {error}",
+            hint="restore it, or start with a new checkpointLocation",
+        )
+
+    def commit(self, manifest: Manifest) -> bool:
+        """Create the manifest of an epoch; False if the epoch was committed by somebody else."""
         failpoint("before-manifest")
-        if not create(self._manifest(manifest.epoch), manifest.to_json()):
-            raise FencedError(
-                f"epoch {manifest.epoch} was committed by another driver",
-                hint="two drivers share this checkpoint; this one stops",
-            )
+        is_ours = create(self._manifest(manifest.epoch), to_json(manifest))
         failpoint("after-manifest")
+        return is_ours
 
     def acknowledge(self, epoch: int) -> None:
         """The sink has the results of the epoch: it will not be sent again."""
@@ -218,41 +223,64 @@ class Checkpoint:
 
     def sent_and_committed(self) -> tuple[int, int]:
         """The last epoch that the sink surely has, and the last that it may have; -1 is none."""
-        last = self.latest()
+        last = self._last_epoch()
         if last is None:
             return BEFORE_FIRST_EPOCH, BEFORE_FIRST_EPOCH
-        return (last.epoch if self.is_acknowledged(last.epoch) else last.epoch - 1), last.epoch
+        return (last if self.is_acknowledged(last) else last - 1), last
 
-    def discard_before(self, manifest: Manifest, older: Manifest | None) -> None:
-        """Remove what only `older` needs; call it when `manifest` is acknowledged."""
+    def discard(self, older: Manifest | None, newer: Manifest) -> None:
+        """Remove what only `older` needs; call it when `newer` is acknowledged."""
         if older is None:
             return
-        for name in older.segments.keys() - manifest.segments.keys():
+        for name in older.segments.keys() - newer.segments.keys():
             remove(self.segments / name)
+        for name in _in_outbox(older):
+            remove(self.outbox / name)
         failpoint("during-discard")
         remove(self._manifest(older.epoch))
         remove(self._ack(older.epoch))
 
-    def sweep(self, *live: Manifest | None) -> int:
-        """Remove files that no live manifest names: leftovers of attempts that failed. Returns how many there were."""
-        kept = {name for manifest in live if manifest is not None for name in manifest.segments}
-        epochs = {manifest.epoch for manifest in live if manifest is not None}
-        removed = 0
-        for folder in (self.folder, self.segments, self.folder / "manifests", self.folder / "acks"):
-            entries = list(os.scandir(folder)) if folder.is_dir() else []
-            for entry in entries:
-                stale = entry.name.startswith((TEMPORARY, SCRATCH))
-                stale |= folder == self.segments and entry.name not in kept
-                stale = stale or (
-                    folder.name in ("manifests", "acks") and int(entry.name.partition(".")[0]) not in epochs
-                )
-                if stale:
-                    shutil.rmtree(entry.path) if entry.is_dir() else remove(Path(entry.path))
-                    removed += 1
-        return removed
+    def files(self) -> frozenset[str]:
+        """All that lies in the folders of state, results, manifests and acknowledgements, and what attempts have left,
+        as paths in the checkpoint."""
+        found = set()
+        for folder in (self.folder, self.segments, self.outbox, self.folder / "manifests", self.folder / "acks"):
+            for entry in os.scandir(folder) if folder.is_dir() else ():
+                is_leftover = entry.name.startswith((TEMPORARY, SCRATCH)) or entry.name == OF_FORMAT_1
+                if is_leftover or folder != self.folder:
+                    found.add(str(Path(entry.path).relative_to(self.folder)))
+        return frozenset(found)
+
+    def sweep(self, live: Manifest, seen: Iterable[str]) -> int:
+        """Remove files that the last manifest does not name: leftovers of attempts that failed. How many there were.
+
+        `seen` are `files` as they were before that manifest was committed: what came later is not ours to judge."""
+        kept = {
+            *(self.segments / name for name in live.segments),
+            *(self.outbox / name for name in _in_outbox(live)),
+            self._manifest(live.epoch),
+            self._ack(live.epoch),
+        }
+        stale = [path for name in seen if (path := self.folder / name) not in kept]
+        for path in stale:
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else remove(path)
+        return len(stale)
 
     def _manifest(self, epoch: int) -> Path:
         return self.folder / "manifests" / f"{epoch:012d}.json"
 
     def _ack(self, epoch: int) -> Path:
         return self.folder / "acks" / f"{epoch:012d}"
+
+
+def _in_outbox(manifest: Manifest) -> set[str]:
+    """Files of results in the checkpoint that a manifest names."""
+    return {file.name for file in manifest.outbox.files} if manifest.outbox.place == "checkpoint" else set()
+
+
+def _require_format(found: Any) -> None:
+    if found != FORMAT_VERSION:
+        raise CheckpointError(
+            f"the checkpoint has format {found}, this watersmeet reads format {FORMAT_VERSION}",
+            hint="open it with the version that wrote it, or start with a new checkpointLocation",
+        )

@@ -73,7 +73,7 @@ def _write_durably(path: Path, write: Callable[[BinaryIO], Written], *, replace:
                 os.link(temporary, path)
             except FileExistsError:
                 return None
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
         return written
     finally:
         temporary.unlink(missing_ok=True)
@@ -96,7 +96,7 @@ def names(folder: Path) -> list[str]:
         return []
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,0 +1,139 @@
+"""The slots of an epoch in process: `step` for every stage and slot, one after the other, and the files of results."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pyarrow as pa
+
+from watersmeet.adaptation.spilling import SpillSettings
+from watersmeet.engine.aggregate import aggregate_step
+from watersmeet.engine.compaction import Merging
+from watersmeet.engine.fold import DEFAULT_MERGING
+from watersmeet.engine.groups import with_intervals
+from watersmeet.engine.inbox import chunks
+from watersmeet.engine.outbox import Emitted
+from watersmeet.engine.step import step
+from watersmeet.epoch.after import arrived
+from watersmeet.epoch.task import SlotReport, SlotTask
+from watersmeet.epoch.tasks import named
+from watersmeet.plan.aggregate import OutputMode
+from watersmeet.plan.partitioning import DEFAULT_PARTITIONS
+from watersmeet.plan.placement import Placement
+from watersmeet.plan.probe_orders import ProbeOrders
+from watersmeet.plan.stages import JoinPlan
+from watersmeet.plan.tree import Join
+from watersmeet.query.logical import JoinQuery, internal_name
+from watersmeet.runtime.inprocess_frames import Frames, Hash, pandas_hash
+from watersmeet.state.checkpoint import Checkpoint
+from watersmeet.state.manifest import Manifest
+from watersmeet.state.outbox import ResultFolder, ResultWriter, read_results
+from watersmeet.state.tiers import Tiers
+
+Sink = Callable[[int, pa.Table], None]
+"""Takes the results of an epoch; it may be given an epoch again after a crash."""
+Cut = Callable[[Iterable[pa.RecordBatch]], Iterable[pa.Table]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """How a query is run."""
+
+    slots: int = 1
+    partitions: int = DEFAULT_PARTITIONS
+    memory: Path | None = None
+    memory_budget_bytes: int | None = None
+    hash_keys: Hash = pandas_hash
+    cut: Cut = chunks
+    trees: Sequence[Join] = ()
+    orders: ProbeOrders = field(default_factory=dict)
+    merging: Merging = DEFAULT_MERGING
+    mode: OutputMode | None = None
+    spill: SpillSettings | None = None
+    sink: Sink | None = None
+    keeps_results: bool = False
+    """Whether results are written to files before an epoch is committed, as on Spark. Without that, an epoch that was
+    not sent is lost with the runner."""
+    placement: Callable[[Iterable[str]], Placement] | None = None
+    """Which slot owns which group of the keys given; None: as the checkpoint has it, or evenly."""
+
+
+class Slots:
+    """Runs the tasks of epochs."""
+
+    def __init__(self, query: JoinQuery, plan: JoinPlan, checkpoint: Checkpoint, setup: Setup) -> None:
+        self.query, self.plan, self.checkpoint, self.setup = query, plan, checkpoint, setup
+        self.frames = Frames(query, plan, setup.hash_keys)
+
+    def run(
+        self, before: Manifest, tasks: Mapping[int, Sequence[SlotTask]], batch: Mapping[str, pa.Table], cut: Cut
+    ) -> tuple[pa.Table, list[SlotReport]]:
+        """The results of an epoch, as slots emit them, and the reports."""
+        inboxes = self.frames.inboxes(batch)
+        attempt = uuid.uuid4().hex[:8]  # a name no attempt before a restart has used
+        outputs: list[pa.RecordBatch] = []
+        reports: list[SlotReport] = []
+        for stage, of_stage in tasks.items():
+            run = step if stage < len(self.plan.stages) else aggregate_step
+            for task in of_stage:
+                share = [self.frames.share(frame, stage, before.placement, task.slot) for frame in inboxes[stage]]
+                emitted: list[Emitted] = []
+                running = run(self.plan, named(task, attempt), share, self._tiers(task), cut, self.setup.merging)
+                report = drain(running, emitted)
+                results = [one.rows for one in emitted if one.stage is None]
+                outputs += results
+                for one in emitted:
+                    if one.stage is not None:
+                        inboxes[one.stage].append(self.frames.hashed(one.rows, one.stage))
+                reports.append(self._with_files(report, results))
+        return pa.Table.from_batches(outputs, schema=self._raw_schema), reports
+
+    def shown(self, manifest: Manifest, emitted: pa.Table | None) -> pa.Table:
+        """The results of an epoch as the sink gets them, from its files or as they were emitted: with intervals, if the
+        query has some, under the names of the select list."""
+        if emitted is None or self.setup.keeps_results:
+            emitted = read_results(self.checkpoint.outbox, manifest.outbox.files, self._raw_schema)
+        return self._finished(emitted, arrived(self.plan, manifest))
+
+    def results_of(self, emitted: pa.Table) -> pa.Table:
+        """What slots have emitted, as the sink would get it before any row was counted."""
+        return self._finished(emitted, [0] * len(self.plan.names))
+
+    def nothing_shown(self) -> pa.Table:
+        return self.results_of(self._raw_schema.empty_table())
+
+    def _with_files(self, report: SlotReport, results: Sequence[pa.RecordBatch]) -> SlotReport:
+        if not self.setup.keeps_results:
+            return report
+        writer = ResultWriter(ResultFolder(self.checkpoint.outbox), report.slot)
+        for rows in results:
+            writer.write(rows)
+        return replace(report, files=writer.close())
+
+    @property
+    def _raw_schema(self) -> pa.Schema:
+        return self.plan.output_schema if self.plan.aggregate is None else self.plan.aggregate.shown_schema
+
+    def _finished(self, raw: pa.Table, seen: Sequence[int]) -> pa.Table:
+        aggregate = self.plan.aggregate
+        if aggregate is not None:
+            shown = [with_intervals(aggregate, rows, seen) for rows in raw.to_batches()]
+            return pa.Table.from_batches(shown, schema=aggregate.output_schema)
+        columns = [internal_name(item.column) for item in self.query.select if item.column]
+        return raw.select(columns).rename_columns([item.name for item in self.query.select])
+
+    def _tiers(self, task: SlotTask) -> Tiers:
+        return Tiers(self.checkpoint.segments, self.setup.memory, task.memory_bytes)
+
+
+def drain(running: Generator[Emitted, None, SlotReport], into: list[Emitted]) -> SlotReport:
+    """Run a step to its end; what it yields is appended, its report returned."""
+    while True:
+        try:
+            into.append(next(running))
+        except StopIteration as done:
+            report: SlotReport = done.value
+            return report

@@ -1,0 +1,93 @@
+"""Checkpoints of format 1, as version 0.1 wrote them: they open, go on, and are of format 2 from the next epoch on.
+
+Format 1 named state by its place: extents by stage, slot and store of a plan that stood in `query.json` (or, if the
+first micro-batches had changed it, in a file of the folder `trial` that the manifest named). With that plan, places
+become names. Rows that were kept while a plan was being learned are not needed: the plan stays as it is.
+
+Results of format 1 were not durable, so an epoch that never reached the sink could only be computed again, by the
+version that made it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from watersmeet.errors import CheckpointError
+from watersmeet.plan.placement import Placement
+from watersmeet.plan.stages import JoinPlan
+from watersmeet.state.manifest import ExtentRef, Manifest, PlanText, SegmentRef
+
+FORMAT_1 = 1
+GAUGES_OF_FORMAT_1 = (
+    "memory_bytes",
+    "state_bytes",
+    "active_bytes",
+    "closed_bytes",
+    "closed_rows",
+    "state_rows",
+    "store_bytes",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OldCheckpoint:
+    """What a checkpoint of format 1 says: its last manifest, and what it is for."""
+
+    manifest: dict[str, Any]
+    marks: dict[str, str]
+    plan: PlanText
+
+    def require_acknowledged(self, is_acknowledged: bool) -> None:
+        if not is_acknowledged:
+            raise CheckpointError(
+                f"the results of epoch {self.manifest['epoch']} never reached the sink, and this checkpoint of format 1 "
+                "does not hold them",
+                hint="start it once with version 0.1, which computes them again; then with this one",
+                error_class="UNSENT_RESULTS",
+            )
+
+    def upgraded(self, plan: JoinPlan) -> Manifest:
+        """The manifest in the present form, given the plan that its state is for."""
+        value = self.manifest
+        owners = tuple(value["assignment"])
+        stages = value["extents"]
+        slots = len(stages[0])
+        states: list[dict[Any, tuple[ExtentRef, ...]]] = [{} for _ in range(slots)]
+        for stage, by_slot in enumerate(stages):
+            for slot, entries in enumerate(by_slot):
+                layouts = plan.layouts(stage, slot)
+                for entry in entries:
+                    extent = ExtentRef(*entry)
+                    name = layouts[extent.store].name
+                    states[slot][name] = (*states[slot].get(name, ()), extent)
+        counters = {n: v for n, v in value["totals"].items() if n.split(".")[0] not in GAUGES_OF_FORMAT_1}
+        return Manifest(
+            epoch=value["epoch"],
+            batch=value["batch"],
+            plan=self.plan,
+            placement=Placement(slots, {plan.key_of_stage(stage): owners for stage in range(plan.stage_count)}),
+            watermark_us=value["watermark_us"],
+            times_max_us=tuple(value["times_max_us"]),
+            last_seen_ms=tuple(value["last_seen_ms"]),
+            segments={name: SegmentRef(name, size, crc) for name, size, crc in value["segments"]},
+            extents=tuple(states),
+            counters=counters,
+            closed_us=value.get("closed_us"),
+        )
+
+
+def read_old(folder: Path, manifest: dict[str, Any]) -> OldCheckpoint:
+    """The checkpoint in `folder`, whose last manifest is given."""
+    named = manifest.get("join")
+    path = folder / "query.json" if named is None else folder / "trial" / named
+    try:
+        join = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise CheckpointError(
+            f"{path} cannot be read: {error}", hint="restore it, or start with a new checkpointLocation"
+        ) from error
+    marks = join["fingerprint"]
+    return OldCheckpoint(manifest, marks, PlanText(marks["plan"], join.get("probeOrders", {})))
