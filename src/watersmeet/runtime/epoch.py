@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from watersmeet.adaptation.frontiers import debts, frontier, frontier_of_stage, holds
 from watersmeet.adaptation.memory_shares import MemoryShares
+from watersmeet.engine.pairs import with_pairs
 from watersmeet.engine.task import SlotReport, SlotTask
 from watersmeet.errors import CheckpointError
 from watersmeet.plan.partitioning import group_ranges
@@ -226,10 +227,7 @@ def _by_stage(reports: Sequence[SlotReport], stages: int) -> tuple[tuple[tuple[E
 
 def counts_of(reports: Sequence[SlotReport]) -> dict[str, int]:
     """The counts of all slots together."""
-    total: Counter[str] = Counter()
-    for report in reports:
-        total.update(report.counts)
-    return dict(total)
+    return with_pairs(report.counts for report in reports)
 
 
 def _totals(
