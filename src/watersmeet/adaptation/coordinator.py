@@ -53,7 +53,7 @@ class Coordinator:
                 self.ledger.spilled(order.stage, order.spill)
             if order.clean is not None:
                 self.ledger.cleaned(order.stage, range(*order.clean))
-        self.ledger.add(reports)
+        self.ledger.add(reports, with_rows=not (after.cleaning or after.closing))
         events = self._events(after, reports, reason)
         by_slot: dict[int, dict[int, SlotReport]] = defaultdict(dict)
         for report in reports:
