@@ -11,6 +11,7 @@
         trial/                  while the plan may still change: rows of the first micro-batches; afterwards, if it has:
                                 what took the place of query.json, and the state that the change began with
         statistics.arrow        what is known of partition groups; it may be missing or old
+        events.jsonl            adaptations with their reasons, older ones summed up (`event_log.py`)
 
 An epoch lives through these steps, and a crash after any of them is recovered from what the folder says:
 
@@ -33,14 +34,13 @@ import pyarrow as pa
 
 from watersmeet.errors import CheckpointError, FencedError
 from watersmeet.failpoints import failpoint
+from watersmeet.state.event_log import EventLog
 from watersmeet.state.manifest import BEFORE_FIRST_EPOCH, FORMAT_VERSION, Manifest, from_json
 from watersmeet.state.storage import TEMPORARY, create, names, remove, writing
 from watersmeet.state.trial_files import TrialFiles
 
 SCRATCH = ".scratch-"
 STATISTICS = "statistics.arrow"
-EVENTS = "events.jsonl"
-"""Adaptations, one a line, with their reasons."""
 
 
 class Checkpoint:
@@ -51,6 +51,7 @@ class Checkpoint:
         self.folder = location / "watersmeet"
         self.segments = self.folder / "segments"
         self.trial = TrialFiles(self.folder / "trial")
+        self.events = EventLog(self.folder)
         self._lock: BinaryIO | None = None
 
     @property
@@ -204,9 +205,7 @@ class Checkpoint:
 
     def write_events(self, lines: Sequence[str]) -> None:
         """Add lines to the event log; like statistics it is for people, and not worth a sync."""
-        if lines:
-            with writing(self.folder / EVENTS), (self.folder / EVENTS).open("a") as file:
-                file.writelines(f"{line}\n" for line in lines)
+        self.events.append([json.loads(line) for line in lines])
 
     def is_acknowledged(self, epoch: int) -> bool:
         return self._ack(epoch).exists()
