@@ -190,8 +190,8 @@ MUTANTS = [
         "if key != keys[0]",
         "if not key",
     ),
-    Mutant("a hop misses what is new", "engine.step:_hop", "if target.with_arrivals and", "if False and"),
-    Mutant("a hop sees all that is new", "engine.step:_hop", "if target.with_arrivals and", "if"),
+    Mutant("a hop misses what is new", "engine.step:_targets", "if target.with_arrivals and", "if False and"),
+    Mutant("a hop sees all that is new", "engine.step:_targets", "if target.with_arrivals and", "if"),
     Mutant("a hop misses what another stage keeps", "engine.step:_run_hops", "task.reads[number]", "()"),
     Mutant(
         "a hop forgets earlier chunks",

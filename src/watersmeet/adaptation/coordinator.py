@@ -13,7 +13,7 @@ from watersmeet.adaptation.clean_up import BYTES_AT_ONCE, cleaning_orders
 from watersmeet.adaptation.ledger import DEFAULT_UPKEEP, GroupLedger
 from watersmeet.adaptation.spilling import SpillDecision, SpillSettings, decide_spill
 from watersmeet.epoch.events import Event
-from watersmeet.epoch.kinds import Batch, Clean, Cleaning, Closing, Epoch, Order, Spill, orders_of
+from watersmeet.epoch.kinds import Batch, Clean, Cleaning, Closing, Epoch, Order, Spill, has_rows, orders_of
 from watersmeet.epoch.memory_shares import Held, MemoryShares, memory_shares
 from watersmeet.epoch.owing import extents_of_stage
 from watersmeet.epoch.protocol import CleanUp, Goal, JoinBatch, Rest
@@ -84,7 +84,7 @@ class Coordinator:
                     self.ledger.cleaned(stage, range(low, high))
         if not reports:
             return
-        self.ledger.add(reports)
+        self.ledger.add(reports, with_rows=has_rows(epoch))
         for report in reports:
             counts = report.counts
             self._held[report.slot][report.stage] = Held(

@@ -7,9 +7,9 @@
 | rows that arrived, by store|                    | *upkept*                |
 | closed generations         | those not cleaned  |                         |
 
-What upkept means is an option (004, IV-B):
+What upkept means is an option (004, IV-B); epochs without rows leave it as it is:
 
-| upkeep       | per epoch                  | when the group spills | says                                         |
+| upkeep       | per epoch with rows        | when the group spills | says                                         |
 |--------------|----------------------------|-----------------------|----------------------------------------------|
 | `cumulative` | x + new                    | x                     | what the group has done so far (S2)          |
 | `reset`      | x + new                    | 0                     | what the rows now in memory had a part in    |
@@ -22,7 +22,7 @@ is lost or old costs knowledge only. Under another plan, figures of a key stay, 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,27 +102,36 @@ class GroupLedger:
         self._sizes = [np.zeros_like(arrived) for arrived in self._arrived]
         self._generations: Ints = np.zeros(shape, dtype=np.int64)
         self._row_bytes: dict[tuple[int, str], float] = {}
+        self._inter: dict[tuple[int, str], tuple[int, int]] = {}
+        """Rows and bytes of stored results of nodes, by stage and label, as their stage last reported them."""
         self._inter_row_bytes = 0.0
 
-    def add(self, reports: Iterable[SlotReport]) -> None:
-        """Take in the reports of one epoch, of all slots and stages; an epoch that only closes windows has none."""
+    def add(self, reports: Iterable[SlotReport], *, with_rows: bool = True) -> None:
+        """Take in the reports of one epoch, of all slots; a stage that sent none keeps its figures.
+
+        An epoch that took in no rows (`with_rows`) says nothing of how productive groups are: of its figures, sizes
+        and the sums for people are taken.
+        """
         reports = [report for report in reports if report.stage < len(self.plan.stages)]
-        if not reports:
-            return
         new: dict[str, Ints] = {}
         for report in reports:
             for name, (groups, figures) in report.groups.items():
                 new.setdefault(name, self._nothing())[groups] += figures
-        for number in self._stages:
-            for kind, name in zip(KINDS, self._names(number), strict=True):
-                upkept = self._upkept[kind]
-                upkept[number] = self._upkeep.next(upkept[number], new.get(name, self._nothing()))
-            for store, arrived in enumerate(self._arrived[number]):
-                arrived[:] = self._upkeep.next(arrived, new.get(f"arrived.{number}.{store}", self._nothing()))
-                self._sizes[number][store] = new.get(f"size.{number}.{store}", 0)
+        for number in self._stages.keys() & {report.stage for report in reports}:
+            if with_rows:
+                self._upkeep_stage(number, new)
+            for store, size in enumerate(self._sizes[number]):
+                size[:] = new.get(f"size.{number}.{store}", 0)
         for name in {name for number in self._stages for name in self._names(number)} & new.keys():
             self._totals[name] = self._total(name) + new[name]
         self._weigh_rows(reports)
+
+    def _upkeep_stage(self, number: int, new: Mapping[str, Ints]) -> None:
+        for kind, name in zip(KINDS, self._names(number), strict=True):
+            upkept = self._upkept[kind]
+            upkept[number] = self._upkeep.next(upkept[number], new.get(name, self._nothing()))
+        for store, arrived in enumerate(self._arrived[number]):
+            arrived[:] = self._upkeep.next(arrived, new.get(f"arrived.{number}.{store}", self._nothing()))
 
     def spilled(self, stage: int, groups: Sequence[int]) -> None:
         """Some groups were closed as a generation: they have no active rows until more arrive."""
@@ -248,17 +257,16 @@ class GroupLedger:
         """The mean bytes of a row, by store and of all stored results of nodes; what is not there keeps its figure."""
         rows: Counter[tuple[int, str]] = Counter()
         held: Counter[tuple[int, str]] = Counter()
-        inter = set()
         for report in reports:
             for layout in self.plan.stages[report.stage].stores(report.stage, report.slot):
                 store = report.stage, layout.label
                 rows[store] += report.counts.get(f"state_rows.{layout.label}", 0)
                 held[store] += report.counts.get(f"store_bytes.{layout.label}", 0)
                 if isinstance(layout.tree, Join):
-                    inter.add(store)
+                    self._inter[store] = rows[store], held[store]
         self._row_bytes |= {store: held[store] / count for store, count in rows.items() if count and held[store]}
-        if count := sum(rows[store] for store in inter):
-            self._inter_row_bytes = sum(held[store] for store in inter) / count
+        if count := sum(stored for stored, _ in self._inter.values()):
+            self._inter_row_bytes = sum(size for _, size in self._inter.values()) / count
 
     def _streams(self, number: int) -> str:
         """The streams that a stage joins: with its key, what it is known by from plan to plan."""

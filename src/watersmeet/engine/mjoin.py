@@ -42,6 +42,7 @@ from watersmeet.engine.kernels import (
     rows_between,
     split_long,
 )
+from watersmeet.epoch.pairs import pair_name
 from watersmeet.plan.keys import Key
 from watersmeet.plan.layout import ENDLESS_US, Field, KeyValue
 from watersmeet.plan.nodes import NodePlan
@@ -155,7 +156,7 @@ def probe(
     """All results with one row of `delta` as input `origin` and a row of `targets[j]` as every other input j; given
     their `generations`, those over several.
 
-    Pairs, matches and tested rows are added to `counts`.
+    Matches and tested rows are added to `counts`.
     """
     order = node.probe_orders[origin]
     rows_max = min(rows_max, max(1, BYTES_MAX // (1 + _width([delta]) + sum(_width(targets[j]) for j in order))))
@@ -167,7 +168,7 @@ def probe(
         if generations is not None:
             foreign = [generation != generations.delta for generation in generations.targets[j]]
         matched[j] = _known_keys(delta, targets[j], foreign, lookup)
-        _count_pairs(counts, node, (origin, j), delta, targets[j], matched[j])
+        _count_matches(counts, node, (origin, j), delta, matched[j])
     alive = np.ones(len(delta.hashes), dtype=np.bool_)
     for j in order:
         found = np.zeros(len(delta.hashes), dtype=np.bool_)
@@ -326,18 +327,12 @@ class _Hop:
         return np.int64(ENDLESS_US if span is None else span)
 
 
-def _count_pairs(
-    counts: Counter[str],
-    node: NodePlan,
-    pair: tuple[int, int],
-    delta: Run,
-    store: Sequence[Run],
-    matched: Sequence[_Held],
+def _count_matches(
+    counts: Counter[str], node: NodePlan, pair: tuple[int, int], delta: Run, matched: Sequence[_Held]
 ) -> None:
-    """How many pairs of rows there are between a delta and a store, and how many of them agree on the key."""
-    name = "~".join(sorted(node.inputs[i].label for i in pair))
+    """How many pairs of rows of a delta and a store agree on the key."""
+    name = pair_name(*(node.inputs[i].label for i in pair))
     ours = np.diff(delta.starts).astype(np.int64)
-    counts[f"pairs.{name}"] += delta.rows * sum(run.rows for run in store)
     for held in matched:
         positions = held.matches.positions
         theirs = held.run.starts[positions + 1] - held.run.starts[positions]

@@ -2,8 +2,8 @@
 
 | figure                   | how it is had                                                                             |
 |--------------------------|-------------------------------------------------------------------------------------------|
-| selectivity of a key     | rows of a delta times rows of a store are *pairs*, of this slot and by its share of the   |
-|                          | groups of all; those with equal keys are *matches*, counted per distinct key              |
+| selectivity of a key     | rows of the inputs that meet, of which the driver makes *pairs* (`epoch/pairs.py`);      |
+|                          | pairs with equal keys are *matches*, counted per distinct key                             |
 | selectivity of a residual| rows tested, and rows that passed                                                         |
 | P_output of a group      | final results of the query that the group has a part in (S2), by key and group            |
 | P_inter of a group       | intermediate results that the group has a part in                                         |
@@ -95,13 +95,6 @@ class Tally:
             for key in earlier:
                 groups = joined.group_under(key, self.partitions, sample)
                 self._groups[f"{kind}.{key_name(key)}"] += weight * np.bincount(groups, minlength=self.partitions)
-
-    def spread_pairs(self, groups: int) -> None:
-        """A slot meets only pairs within its own groups: let its pairs stand for those across slots too, which never
-        match."""
-        for name in self.counts:
-            if name.startswith("pairs."):
-                self.counts[name] = self.counts[name] * self.partitions // max(1, groups)
 
     def see(self, stream: str, rows: int, latest_us: int | None) -> None:
         """Count rows of a stream, whatever becomes of them."""

@@ -26,6 +26,7 @@ from watersmeet.engine.layers import Layer
 from watersmeet.engine.mjoin import Joined, probe
 from watersmeet.engine.outbox import Emitted, emit
 from watersmeet.engine.owed import owed_at_expiry, owed_in_groups
+from watersmeet.epoch.pairs import count_rows
 from watersmeet.engine.statistics import Tally
 from watersmeet.epoch.task import SlotReport, SlotTask, stores_of
 from watersmeet.engine.work import Scratch, Work
@@ -62,8 +63,6 @@ def step(
                 spilled = close_groups(plan, task, layers, tiers)
             tally.counts["spilled_bytes"] += spilled.bytes_of(task.epoch + 2)
             arrived = yield from _run_nodes(plan, task, spilled, inbox, tiers, tally, scratch)
-        if plan.stages[task.stage].key:
-            tally.spread_pairs(task.group_high - task.group_low)
         return fold(plan, task, spilled.layers, arrived, tiers, tally, merging, spilled=spilled)
 
 
@@ -108,10 +107,12 @@ def _run_nodes(
     if any(not extent.is_active for extent in task.extents):
         yield from _owed(plan, task, _expiring(plan, task, spilled, work, tiers), tally)
         arrived.append(work.take_arrived())
+    there = work.rows_by_store()
     for deltas in inbox:
         for joined in work.results(len(work.nodes) - 1, deltas):
             yield from _emit(plan, task.stage, stage.feeds, joined, tally)
         arrived.append(work.take_arrived())
+    work.count_rows(task.stage, there)
     if task.clean is not None:
         yield from _owed(plan, task, _cleaned(plan, task, spilled, work, tiers), tally)
         arrived.append(work.take_arrived())
@@ -174,9 +175,13 @@ def _run_hops(
     ]
     taken = [[[scratch.keep(0, run) for run in runs] for runs in deltas] for deltas in inbox]
     new = [[run for chunk in taken for run in chunk[number]] for number in range(len(stage.inputs))]
-    for hop in stage.hops:
-        for joined in _hop(stage, hop, old, new, tally):
-            yield from _emit(plan, task.stage, hop.feeds, joined, tally)
+    for number, hop in enumerate(stage.hops):
+        targets = _targets(stage, hop, old, new)
+        _count_rows(tally, task.stage, number, hop, [new[hop.rows], *targets])
+        for run in new[hop.rows]:
+            found = probe(hop.node, 0, run, [[], *targets], counts=tally.counts)
+            for joined in tally.timed("probe", found):
+                yield from _emit(plan, task.stage, hop.feeds, joined, tally)
     stores = [index for index in stage.indexes if index.kept_in[0] == task.stage]
     return [
         [
@@ -189,15 +194,22 @@ def _run_hops(
     ]
 
 
-def _hop(stage: StagePlan, hop: HopPlan, old: list[list[Run]], new: list[list[Run]], tally: Tally) -> Iterator[Joined]:
+def _targets(stage: StagePlan, hop: HopPlan, old: list[list[Run]], new: list[list[Run]]) -> list[list[Run]]:
     """Origin i sees what is new to inputs j < i, and of inputs j > i only what is old: each combination once."""
-    targets: list[list[Run]] = [[]]
+    targets = []
     for target in hop.targets:
         arrivals = stage.indexes[target.index].arrivals
         more = new[arrivals] if target.with_arrivals and arrivals is not None else []
         targets.append([*old[target.index], *more])
-    for run in new[hop.rows]:
-        yield from tally.timed("probe", probe(hop.node, 0, run, targets, counts=tally.counts))
+    return targets
+
+
+def _count_rows(tally: Tally, stage: int, number: int, hop: HopPlan, inputs: Sequence[Sequence[Run]]) -> None:
+    """Report the rows of a hop: those of its first input probe those of the others."""
+    for i, (layout, runs) in enumerate(zip(hop.node.inputs, inputs, strict=True)):
+        rows = sum(run.rows for run in runs)
+        there, new = (rows, 0) if i else (0, rows)
+        count_rows(tally.counts, stage, f"hop {number}", layout.label, there=there, new=new)
 
 
 def _runs_by_store(layers: Iterable[Layer], stores: int) -> list[list[Run]]:

@@ -10,8 +10,10 @@ from pathlib import Path
 from watersmeet.engine.generations import Part
 from watersmeet.engine.mjoin import Joined, probe
 from watersmeet.engine.outbox import runs_of
+from watersmeet.epoch.pairs import count_rows
 from watersmeet.engine.statistics import Tally
 from watersmeet.plan.nodes import NodePlan
+from watersmeet.plan.tree import tree_text
 from watersmeet.state.manifest import ACTIVE
 from watersmeet.state.run import Run
 from watersmeet.state.segment import read_segment, write_segment
@@ -65,6 +67,18 @@ class Work:
                 found = probe(node, i, run, self.stores[first:last], counts=self.tally.counts)
                 yield from self.tally.timed("probe", found)
                 self._add(first + i, run)
+
+    def rows_by_store(self) -> list[int]:
+        return [sum(run.rows for run in runs) for runs in self.stores]
+
+    def count_rows(self, stage: int, there: Sequence[int]) -> None:
+        """Report the rows of all inputs: those that were there before the chunks, and those that the chunks added."""
+        now = self.rows_by_store()
+        for node in self.nodes:
+            name = tree_text(node.tree, node.names)
+            for store, layout in enumerate(node.inputs, node.first_store):
+                new = now[store] - there[store]
+                count_rows(self.tally.counts, stage, name, layout.label, there=there[store], new=new)
 
     def take_arrived(self) -> list[tuple[int, Run]]:
         arrived, self.arrived = self.arrived, []

@@ -14,6 +14,7 @@ from typing import Literal
 from watersmeet.epoch.events import Event
 from watersmeet.epoch.frontiers import debts, frontier
 from watersmeet.epoch.kinds import Batch, Cleaning, Closing, Epoch, Takeover, shows
+from watersmeet.epoch.pairs import with_pairs
 from watersmeet.epoch.task import Intake, Outcome, SlotReport, later
 from watersmeet.errors import CheckpointError
 from watersmeet.plan.fingerprint import plan_text
@@ -112,11 +113,8 @@ def arrived(plan: JoinPlan, manifest: Manifest) -> list[int]:
 
 
 def counts_of(reports: Sequence[SlotReport]) -> dict[str, int]:
-    """The counts of all slots together."""
-    total: Counter[str] = Counter()
-    for report in reports:
-        total.update(report.counts)
-    return dict(total)
+    """The counts of all slots together, of one epoch, with the pairs of rows that keys were compared in."""
+    return with_pairs(report.counts for report in reports)
 
 
 def is_gauge(name: str) -> bool:

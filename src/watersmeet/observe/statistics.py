@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from watersmeet.epoch.pairs import pair_name
 from watersmeet.plan.layout import StoreLayout
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.plan.tree import streams_of
@@ -41,7 +42,7 @@ def meetings(plan: JoinPlan) -> dict[str, tuple[Sequence[int], StoreLayout, Stor
         for node in (*(n for shape in stage.shapes for n in shape), *(hop.node for hop in stage.hops)):
             for i, left in enumerate(node.inputs):
                 for right in node.inputs[:i]:
-                    found["~".join(sorted((left.label, right.label)))] = (node.key, left, right)
+                    found[pair_name(left.label, right.label)] = (node.key, left, right)
     return found
 
 

@@ -10,7 +10,7 @@
         segments/               state
         outbox/                 results that sinks are sent from
         statistics.arrow        what is known of partition groups; it may be missing or old
-        events.jsonl            adaptations, for people
+        events.jsonl            adaptations with their reasons, older ones summed up (`event_log.py`)
 
 In which order these come and go is the commit protocol (`epoch/protocol.py`). A file that the last manifest names is
 never removed, and of the others only what no driver that can still commit may name.
@@ -32,6 +32,7 @@ import pyarrow as pa
 from watersmeet.errors import CheckpointError
 from watersmeet.failpoints import failpoint
 from watersmeet.plan.stages import JoinPlan
+from watersmeet.state.event_log import EventLog
 from watersmeet.state.format_1 import FORMAT_1, OldCheckpoint, read_old
 from watersmeet.state.manifest import BEFORE_FIRST_EPOCH, Manifest, PlanText
 from watersmeet.state.manifest_json import FORMAT_VERSION, from_json, to_json
@@ -41,8 +42,6 @@ SCRATCH = ".scratch-"
 OF_FORMAT_1 = "trial"
 """A folder that only manifests of format 1 name files of."""
 STATISTICS = "statistics.arrow"
-EVENTS = "events.jsonl"
-"""Adaptations, one a line, with their reasons."""
 
 
 class Checkpoint:
@@ -53,6 +52,7 @@ class Checkpoint:
         self.folder = location / "watersmeet"
         self.segments = self.folder / "segments"
         self.outbox = self.folder / "outbox"
+        self.events = EventLog(self.folder)
         self._lock: BinaryIO | None = None
 
     @property
@@ -211,12 +211,6 @@ class Checkpoint:
                 return pa.ipc.open_file(file).read_all()
         except (OSError, pa.ArrowInvalid):
             return None
-
-    def write_events(self, lines: Sequence[str]) -> None:
-        """Add lines to the event log; like statistics it is for people, and not worth a sync."""
-        if lines:
-            with writing(self.folder / EVENTS), (self.folder / EVENTS).open("a") as file:
-                file.writelines(f"{line}\n" for line in lines)
 
     def is_acknowledged(self, epoch: int) -> bool:
         return self._ack(epoch).exists()

@@ -86,6 +86,23 @@ def test_spilled_state_comes_back_when_there_is_room(tmp_path):
     assert canonical(pa.concat_tables(found)) == canonical(duckdb_join(query, everything))
 
 
+def test_epochs_without_rows_leave_recent_arrivals_and_output_as_they_are(tmp_path):
+    running = InProcessQuery(asked(None), tmp_path / "c", slots=2, partitions=64)
+    running.run(batch(np.random.default_rng(5), 300, 0, keys=200))
+
+    def recent() -> list[tuple[int, float, list[float]]]:
+        table = running.coordinator.ledger.table(running.manifest.assignment)
+        columns = (table[name].to_pylist() for name in ("size_bytes", "upkept_output", "upkept_arrived"))
+        return list(zip(*columns, strict=True))
+
+    before = recent()
+    assert sum(output for _, output, _ in before) > 0
+    for _ in range(10):
+        running.run_orders([])
+    assert running.manifest.cleaning
+    assert recent() == before
+
+
 def test_a_policy_of_the_users_own(tmp_path):
     seen = []
 

@@ -7,6 +7,7 @@ import pytest
 from watersmeet.adaptation.ledger import GROUP_SCHEMA, GroupLedger, heights
 from watersmeet.engine.task import SlotReport
 from watersmeet.errors import OptionError
+from watersmeet.plan.keys import key_name
 from watersmeet.plan.partitioning import group_of
 from watersmeet.plan.stages import JoinPlan, plan_join
 from watersmeet.plan.tree import parse_tree
@@ -91,7 +92,8 @@ def test_a_spill_leaves_the_same_group_of_another_stage_alone():
     plan = plan_of("(((a b) c) d)", ("a.x = b.x", "b.y = c.y", "a.x = d.x"), "abcd")
     assert [stage.key for stage in plan.stages] == [(1,), (0,), (1,)]
     ledger = GroupLedger(plan, "reset")
-    ledger.add([report(size_0_0={3: 8}, size_2_0={3: 8}, output_1={3: 5}, local_0={3: 1}, local_2={3: 2})])
+    low = report(size_0_0={3: 8}, output_1={3: 2}, local_0={3: 1})
+    ledger.add([low, report(stage=2, size_2_0={3: 8}, output_1={3: 3}, local_2={3: 2})])
     assert [figure(ledger, "output", 3, stage) for stage in (0, 2)] == [5, 5]
     ledger.spilled(0, [3])
     assert figure(ledger, "output", 3, stage=2) == 5
@@ -109,7 +111,7 @@ def test_only_groups_with_active_state_on_the_slot_are_told():
     assert first.sizes.tolist() == [[100, 10], [0, 7]]
     assert second.group.tolist() == [4]
     assert len(third) == 0
-    ledger.add([report(size_0_0={4: 50})])
+    ledger.add([report(size_0_0={4: 50}), report(stage=1)])
     assert len(ledger.figures(0, assignment, 10)) == 0
     assert ledger.figures(1, assignment, 10).size.tolist() == [50]
 
@@ -120,6 +122,42 @@ def test_an_epoch_that_only_closes_windows_changes_nothing():
     ledger.add([report(stage=2, size_2_0={3: 1})])
     assert figure(ledger, "output", 3) == 4
     assert figure(ledger, "size", 3) == 110
+
+
+def test_epochs_without_rows_leave_recent_figures_as_they_are_and_bring_new_sizes():
+    ledger = GroupLedger(plan_of(), "ewma")
+    ledger.add([report(**STATE, output_1={3: 8}, local_0={3: 4}, arrived_0_0={3: 6}), report(stage=1)])
+    for _ in range(50):
+        ledger.add([report(size_0_0={3: 40}, output_1={3: 1}), report(stage=1)], with_rows=False)
+    assert figure(ledger, "output", 3) == 4
+    assert figure(ledger, "local", 3) == 2
+    assert figure(ledger, "arrived", 3).tolist() == [3, 0]
+    assert figure(ledger, "size", 3) == 40
+    assert ledger.summary()[0]["output"] == 8 + 50
+
+
+def test_a_stage_that_does_not_report_keeps_its_figures():
+    ledger = GroupLedger(plan_of(), "ewma")
+    ledger.add([report(**STATE, local_0={3: 8}, arrived_0_1={3: 2}), report(stage=1, size_1_0={3: 7})])
+    for with_rows in (True, False):
+        ledger.add([report(stage=1, size_1_0={3: 9})], with_rows=with_rows)
+        assert figure(ledger, "size", 3) == 110
+        assert figure(ledger, "size", 3, stage=1) == 9
+        assert figure(ledger, "local", 3) == 4
+        assert figure(ledger, "arrived", 3).tolist() == [0, 1]
+    ledger.add([], with_rows=False)
+    assert [row["sizeBytes"] for row in ledger.summary()] == [330, 9]
+
+
+def test_the_bytes_of_an_intermediate_result_are_those_of_all_stages_though_one_reports_alone():
+    ledger = GroupLedger(plan_of("(((a b) c) d)", ("a.x = b.x", "b.y = c.y", "c.v = d.v"), "abcd"), "cumulative")
+    low = report(stage=1, counts={"state_rows.(a b)": 10, "store_bytes.(a b)": 400})
+    high = report(stage=2, counts={"state_rows.((a b) c)": 10, "store_bytes.((a b) c)": 200})
+    key = f"inter_{key_name(ledger.plan.stages[0].key)}"
+    ledger.add([report(**STATE, **{key: {3: 6}}), low, high])
+    assert figure(ledger, "inter", 3) == 6 * 30
+    ledger.add([high], with_rows=False)
+    assert figure(ledger, "inter", 3) == 6 * 30
 
 
 def test_intermediate_results_are_told_in_the_bytes_they_take():
