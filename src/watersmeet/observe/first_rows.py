@@ -69,7 +69,11 @@ def passing_share(predicate: Expression, samples: Mapping[str, pa.RecordBatch]) 
     if not all(counts):
         return None
     chosen = dict(zip(samples, _combined(counts), strict=True))
-    passed = evaluate(predicate, lambda column: samples[column.stream].column(column.name).take(chosen[column.stream]))
+    passed = evaluate(
+        predicate,
+        lambda column: samples[column.stream].column(column.name).take(chosen[column.stream]),
+        len(chosen[next(iter(samples))]),
+    )
     return max(float(passed.sum()), LEAST_MATCHES) / len(passed)
 
 
