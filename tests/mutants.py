@@ -368,6 +368,24 @@ MUTANTS = [
         "undecided = pc.fill_null(pc.not_equal(known, decisive), True)",
         "undecided = pc.fill_null(pc.equal(known, decisive), True)",
     ),
+    Mutant(
+        "a predicate that may fail comes before its guard",
+        "plan.residual_order:evaluation_order",
+        "is_safe[i] or i == waiting[0]",
+        "True",
+    ),
+    Mutant(
+        "rows of several runs are gathered in the wrong order",
+        "engine.bound:_locate",
+        "place[index]",
+        "np.sort(place[index])",
+    ),
+    Mutant(
+        "the first rows of a run are gathered for those that are left",
+        "engine.bound:_cut",
+        "rows[index[low:high] - first]",
+        "rows[np.arange(high - low)]",
+    ),
     Mutant("unknown is true", "engine.expressions:evaluate", "fill_null(False)", "fill_null(True)"),
     Mutant("results mix up rows", "engine.mjoin:Bound.narrowed", "self.index[rows]", "np.sort(self.index[rows])"),
     # merges

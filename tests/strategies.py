@@ -269,6 +269,8 @@ def _residuals(draw: st.DrawFn, streams: tuple[Stream, ...]) -> list[str]:
             f"small({left})",
             f"NOT small({left} * 2)",
         ]
+        if not any(pa.types.is_decimal(stream.schema.field("p").type) for stream in (x, y)):
+            forms.append(f"NOT alike({left}, {right}) AND 1 / ({left} - {right}) {op} 1")
         if len(streams) > 2:
             z = draw(st.sampled_from([s for s in streams if s not in (x, y)]))
             forms += [f"{left} - {right} {op} {z.name}.p", f"spread({left}, {right}, {z.name}.p)"]

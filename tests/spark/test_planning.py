@@ -10,9 +10,11 @@ import pytest
 from tests.spark.helpers import output, read_stream, run, write_batches
 from watersmeet import StreamJoin
 from watersmeet.errors import OptionError, WatersmeetError
+from watersmeet.observe.first_rows import SAMPLE_BYTES
 from watersmeet.observe.terminal import epoch_line
 from watersmeet.plan.tree import tree_text
 from watersmeet.query.logical import Stream, build_query
+from watersmeet.runtime.spark import learning
 from watersmeet.runtime.spark.learning import learn
 from watersmeet.runtime.spark.source import unite
 
@@ -135,6 +137,21 @@ def test_a_part_of_a_large_micro_batch_shows_few_keys_and_few_values(spark):
     found = learn(query, unite(query, made), 1)
     assert found.keys[0] == pytest.approx(1 / 3, rel=0.02)
     assert found.residuals[0] == pytest.approx(6 / 16, rel=0.05)
+
+
+def test_few_wide_values_are_brought_to_the_driver(spark, monkeypatch):
+    """2,500 rows of 60,000 bytes a stream: 150 MB, of which at most SAMPLE_BYTES are looked at."""
+    schema = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("s", pa.string())])
+    where = ["a.k = b.k AND a.s < b.s AND a.v < b.v"]
+    query = build_query([Stream(name, schema) for name in "ab"], where=where, within=None, windows={}, select=["a.v"])
+    numbers = spark.range(2500, numPartitions=2)
+    columns = ["id % 3 AS k", "id div 7 % 4 AS v", "repeat(cast(id div 3 % 4 AS string), 60000) AS s"]
+    samples = []
+    real = learning._sample
+    monkeypatch.setattr(learning, "_sample", lambda *args: samples.append(real(*args)) or samples[-1])
+    found = learn(query, unite(query, {name: numbers.selectExpr(*columns) for name in "ab"}), 1)
+    assert [0.8 * SAMPLE_BYTES < sample.nbytes < 1.2 * SAMPLE_BYTES for sample in samples] == [True, True]
+    assert found.residuals == {0: pytest.approx(6 / 16, rel=0.1), 1: pytest.approx(6 / 16, rel=0.1)}
 
 
 def test_a_small_first_micro_batch_decides_nothing(spark, tmp_path):

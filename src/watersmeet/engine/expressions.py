@@ -35,7 +35,6 @@ from watersmeet.query.expressions import (
     Negate,
     Not,
     Or,
-    columns_of,
     walk,
 )
 from watersmeet.query.types import as_decimal, is_decimal, is_duration, is_floating, is_integer
@@ -46,73 +45,92 @@ Value = Any  # a pa.Array, or a pa.Scalar for what depends on literals only
 _CHECKED = {"+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked}
 
 
-def evaluate(expr: Expression, column: Columns) -> npt.NDArray[np.bool_]:
-    """True for the rows that satisfy the predicate, which reads at least one column. All arrays have one length."""
-    rows = len(column(columns_of(expr)[0]))
+def evaluate(expr: Expression, column: Columns, rows: int) -> npt.NDArray[np.bool_]:
+    """True for those of so many rows that satisfy the predicate. A column is asked for once at most, and only if its
+    values are needed."""
     if rows == 0:
         return np.zeros(0, dtype=np.bool_)  # no row, no error either
-    value = _as_condition(_value(expr, column))
+    value = _as_condition(_value(expr, _Rows(column, rows)))
     if isinstance(value, pa.Scalar):
         value = pa.repeat(value, rows)
     return np.asarray(value.fill_null(False).to_numpy(zero_copy_only=False), dtype=np.bool_)
 
 
 def compute(expr: Expression, column: Columns, rows: int) -> pa.Array:
-    """The values of an expression in so many rows."""
+    """The values of an expression in so many rows; columns are asked for as in `evaluate`."""
     if isinstance(expr, Column):
         return column(expr)
-    value = _value(expr, column)
+    value = _value(expr, _Rows(column, rows))
     return pa.repeat(value, rows) if isinstance(value, pa.Scalar) else value
 
 
-def _value(expr: Expression, column: Columns) -> Value:
+class _Rows:
+    """Some rows, by their number and their columns: each is asked for when it is first read, and then kept."""
+
+    __slots__ = ("_column", "_known", "count")
+
+    def __init__(self, column: Columns, count: int) -> None:
+        self._column, self.count = column, count
+        self._known: dict[Column, pa.Array] = {}
+
+    def column(self, ref: Column) -> pa.Array:
+        found = self._known.get(ref)
+        if found is None:
+            found = self._known[ref] = self._column(ref)
+        return found
+
+    def where(self, mask: pa.BooleanArray) -> _Rows:
+        return _Rows(lambda ref: self.column(ref).filter(mask), pc.sum(mask).as_py())
+
+
+def _value(expr: Expression, rows: _Rows) -> Value:
     match expr:
         case Column():
-            return column(expr)
+            return rows.column(expr)
         case Literal(value, type_):
             return pa.scalar(value, type_)
         case Compare(op, left, right):
-            return _compare(op, _value(left, column), _value(right, column))
+            return _compare(op, _value(left, rows), _value(right, rows))
         case InList(operand, options):
-            return _in_list(_value(operand, column), [_value(option, column) for option in options])
+            return _in_list(_value(operand, rows), [_value(option, rows) for option in options])
         case IsNull(operand, negated):
-            value = _value(operand, column)
+            value = _value(operand, rows)
             return pc.is_valid(value) if negated else pc.is_null(value)
         case Not(operand):
-            return pc.invert(_as_condition(_value(operand, column)))
+            return pc.invert(_as_condition(_value(operand, rows)))
         case And(left, right):
-            known = _as_condition(_value(left, column))
-            return pc.and_kleene(known, _where_open(known, False, right, column))
+            known = _as_condition(_value(left, rows))
+            return pc.and_kleene(known, _where_open(known, False, right, rows))
         case Or(left, right):
-            known = _as_condition(_value(left, column))
-            return pc.or_kleene(known, _where_open(known, True, right, column))
+            known = _as_condition(_value(left, rows))
+            return pc.or_kleene(known, _where_open(known, True, right, rows))
         case Arithmetic(op, left, right):
-            return _or_overflow(expr, lambda: _arithmetic(op, _value(left, column), _value(right, column)))
+            return _or_overflow(expr, lambda: _arithmetic(op, _value(left, rows), _value(right, rows)))
         case Negate(operand):
-            return _or_overflow(expr, lambda: _on_numbers(pc.negate_checked, _value(operand, column)))
+            return _or_overflow(expr, lambda: _on_numbers(pc.negate_checked, _value(operand, rows)))
         case Abs(operand):
-            return _or_overflow(expr, lambda: _on_numbers(pc.abs_checked, _value(operand, column)))
+            return _or_overflow(expr, lambda: _on_numbers(pc.abs_checked, _value(operand, rows)))
         case Call(_, operands, function):
-            read = columns_of(expr)
-            rows = len(column(read[0])) if read else 1
-            answer = call(function, [_value(operand, column) for operand in operands], rows)
-            return answer if read else answer[0]
+            arguments = [_value(operand, rows) for operand in operands]
+            if all(isinstance(argument, pa.Scalar) for argument in arguments):
+                return call(function, arguments, 1)[0]
+            return call(function, arguments, rows.count)
 
 
 def _as_condition(value: Value) -> Value:
     return _cast(value, pa.bool_())
 
 
-def _where_open(known: Value, decisive: bool, expr: Expression, column: Columns) -> Value:
+def _where_open(known: Value, decisive: bool, expr: Expression, rows: _Rows) -> Value:
     """A condition for the rows that `known` does not decide; NULL (which then does not matter) for the others."""
     undecided = pc.fill_null(pc.not_equal(known, decisive), True)
     if isinstance(undecided, pa.Scalar):
-        return _as_condition(_value(expr, column)) if undecided.as_py() else pa.scalar(None, pa.bool_())
+        return _as_condition(_value(expr, rows)) if undecided.as_py() else pa.scalar(None, pa.bool_())
     if not any(isinstance(node, Arithmetic | Negate | Abs | Call) for node in walk(expr)):
-        return _as_condition(_value(expr, column))
+        return _as_condition(_value(expr, rows))
     if not pc.any(undecided).as_py():
         return pa.scalar(None, pa.bool_())
-    value = _as_condition(_value(expr, lambda ref: column(ref).filter(undecided)))
+    value = _as_condition(_value(expr, rows.where(undecided)))
     if isinstance(value, pa.Scalar):
         return value
     mask = undecided.to_numpy(zero_copy_only=False)

@@ -1,8 +1,9 @@
 """Probing: the rows of one delta against the runs of all other inputs of a node, hop by hop, in bounded chunks.
 
 A *partial result* binds some inputs. It is a few integers per row: the number of its key within the delta, an index per
-bound input into columns gathered when that input was bound, and, in a windowed query, the interval [latest, limit) that
-decides whom it may still join (DESIGN 3.4: a result exists iff max(t) - t_i < W_i for all i):
+bound input into the rows that were bound (`engine/bound.py` gathers their columns when they are read, so rows that a
+predicate drops are not gathered), and, in a windowed query, the interval [latest, limit) that decides whom it may still
+join (DESIGN 3.4: a result exists iff max(t) - t_i < W_i for all i):
 
     latest = max(t_i)          limit = min(t_i + W_i)
 
@@ -31,6 +32,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from watersmeet.engine.bound import Bound
 from watersmeet.engine.expressions import evaluate
 from watersmeet.engine.kernels import (
     Matches,
@@ -54,18 +56,6 @@ from watersmeet.state.sieve import Lookup
 ROWS_MAX = 1 << 18
 BYTES_MAX = 16 << 20
 ALL = slice(None)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Bound:
-    """What a partial result holds of one bound input: gathered columns, and for each partial its row in them."""
-
-    payload: dict[int, pa.Array]
-    times: Ints | None
-    index: Ints
-
-    def narrowed(self, rows: Ints | Mask) -> Bound:
-        return replace(self, index=self.index[rows])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,8 +108,9 @@ class Joined:
             return group_of(self.delta.hashes, partitions)[self.partials.ranks[rows]]
         number = next(i for i, layout in enumerate(self.node.inputs) if key in layout.trail)
         bound = self.partials.bound[number]
-        column = bound.payload[self.node.inputs[number].group_column(key)]
-        return take(column, bound.index[rows]).to_numpy().view(np.uint16).astype(np.int64)
+        chosen = bound if rows is ALL else bound.narrowed(rows)
+        column = chosen.column(self.node.inputs[number].group_column(key))
+        return column.to_numpy().view(np.uint16).astype(np.int64)
 
 
 def field_values(node: NodePlan, delta: Run, partials: Partials, field: Field, of_input: int | None = None) -> pa.Array:
@@ -134,7 +125,7 @@ def field_values(node: NodePlan, delta: Run, partials: Partials, field: Field, o
             assert bound.times is not None
             values = pa.array(bound.times[bound.index])
         case "payload":
-            values = take(bound.payload[source.index], bound.index)
+            values = bound.column(source.index)
     return values if values.type.equals(source.type) else pc.cast(values, source.type)
 
 
@@ -219,14 +210,15 @@ class _Hop:
     mixed_only: bool
 
     def start(self, rows: Ints, ranks: Ints) -> Partials:
-        payload = {i: take(self.delta.payload.column(i), rows) for i in self._needed(self.origin)}
-        times = latest = limit = None
+        latest = limit = None
         if self.node.windowed:
-            times = latest = self.delta.times(rows)
+            latest = self.delta.times(rows)
+        bound = Bound([(self.delta.payload, rows)], latest, np.arange(len(rows)))
+        if latest is not None:
             ends = self.node.inputs[self.origin].limit
-            limit = latest + self._span(self.origin) if ends is None else payload[ends].to_numpy()
-        bound = {self.origin: Bound(payload, times, np.arange(len(rows)))}
-        return Partials(ranks, latest, limit, bound, np.zeros(len(rows), dtype=np.bool_) if self.mixed_only else None)
+            limit = latest + self._span(self.origin) if ends is None else bound.column(ends).to_numpy()
+        mixed = np.zeros(len(rows), dtype=np.bool_) if self.mixed_only else None
+        return Partials(ranks, latest, limit, {self.origin: bound}, mixed)
 
     def follow(self, partials: Partials, order: Sequence[int]) -> Iterator[Joined]:
         """The results of partials that have yet to be joined with the inputs of `order`."""
@@ -271,20 +263,17 @@ class _Hop:
             foreign = np.repeat([held.is_foreign for held, _ in pieces], [len(rows) for _, _, rows in expanded])
             mixed = partials.mixed[parents] | foreign
         self.counts["matched"] += len(parents)
-        payload = {
-            i: pa.concat_arrays([take(run.payload.column(i), rows) for run, _, rows in expanded])
-            for i in self._needed(target)
-        }
         times = latest = limit = None
-        if partials.latest is not None and partials.limit is not None:
+        if partials.latest is not None:
             times = np.concatenate([run.times(rows) for run, _, rows in expanded])
+        newest = Bound([(run.payload, rows) for run, _, rows in expanded], times, np.arange(len(parents)))
+        if times is not None and partials.latest is not None and partials.limit is not None:
             ends = self.node.inputs[target].limit
-            end = times + self._span(target) if ends is None else payload[ends].to_numpy()
+            end = times + self._span(target) if ends is None else newest.column(ends).to_numpy()
             latest = np.maximum(partials.latest[parents], times)
             limit = np.minimum(partials.limit[parents], end)
         bound = {i: earlier.narrowed(parents) for i, earlier in partials.bound.items()}
-        bound[target] = Bound(payload, times, np.arange(len(parents)))
-        return Partials(partials.ranks[parents], latest, limit, bound, mixed)
+        return Partials(partials.ranks[parents], latest, limit, {**bound, target: newest}, mixed)
 
     def _still_open(
         self, partials: Partials, target: int, run: Run, needles: Ints, rows: Ints
@@ -309,7 +298,7 @@ class _Hop:
         for residual in self.node.residuals:
             if newest in residual.inputs and residual.inputs <= bound:
                 column = partial(field_values, self.node, self.delta, partials)
-                keep = evaluate(residual.predicate, column)
+                keep = evaluate(residual.predicate, column, len(partials.ranks))
                 partials = self._kept(partials, keep, f"residual {residual.number}")
         return partials
 
@@ -318,9 +307,6 @@ class _Hop:
         self.counts[f"tested.{predicate}"] += len(keep)
         self.counts[f"passed.{predicate}"] += passed
         return partials if passed == len(keep) else partials.narrowed(keep)
-
-    def _needed(self, store: int) -> range:
-        return range(len(self.node.inputs[store].payload))
 
     def _span(self, store: int) -> np.int64:
         span = self.node.inputs[store].span_us

@@ -8,11 +8,16 @@ hardly ever be among rows by chance, and of few keys all may be left out.)
 Any other predicate: the combinations that pass, by those tested. There are too many to test all, and all that a few
 rows make say little: what counts is how many different rows take part. So rows are combined by chance, each of them
 equally often: with 8,192 rows of two streams, a share of a third is known within some 3 %.
+
+Bytes and time are bounded. Of wide rows fewer are sampled. Combinations are tested block by block; when the bytes or
+the time for them are used up, the share is that of the combinations tested so far.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import combinations
 from math import prod
 from typing import TypeAlias
@@ -20,17 +25,28 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from watersmeet.engine.expressions import evaluate
-from watersmeet.query.expressions import Expression
+from watersmeet.query.expressions import Column, Expression, columns_of
 
 SAMPLE_ROWS = 8192
 """Rows of a stream that are worth having, for predicates that are not keys."""
+SAMPLE_BYTES = 64 << 20
+"""About so many bytes of a stream's rows are brought together at most."""
 COMBINATIONS = 32_768
-"""Of these rows, so many are tested."""
+"""Of these rows, so many are tested, unless bytes or time are used up before."""
+BLOCK_BYTES = 32 << 20
+"""At most so many bytes are gathered at once, unless a single combination has more;"""
+TESTED_BYTES = 256 << 20
+"""at most so many for a predicate;"""
+TESTING_S = 1.0
+"""and no more are begun after so many seconds."""
+FIRST_BLOCK_ROWS, BLOCK_GROWTH = 32, 8
 FREQUENT_ROWS = 32
 """A key is one of those with many rows if so many are among those by chance."""
 LEAST_MATCHES = 0.5
+_OF_ANY_LENGTH = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
 
 Integers: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float64]
@@ -63,22 +79,77 @@ def rows_by_key(
     return np.where(is_frequent, by_chance_of_key * part, counted(hashes % part == 0) * part**0.5)
 
 
+def rows_to_sample(row_bytes: float) -> int:
+    """How many rows of a stream to sample, by the mean bytes of what is read of a row."""
+    return max(1, min(SAMPLE_ROWS, int(SAMPLE_BYTES / max(1.0, row_bytes))))
+
+
 def passing_share(predicate: Expression, samples: Mapping[str, pa.RecordBatch]) -> float | None:
     """Of any other predicate, by some rows of each of its streams; None if there are none of a stream."""
     counts = [sample.num_rows for sample in samples.values()]
     if not all(counts):
         return None
     chosen = dict(zip(samples, _combined(counts), strict=True))
-    passed = evaluate(predicate, lambda column: samples[column.stream].column(column.name).take(chosen[column.stream]))
-    return max(float(passed.sum()), LEAST_MATCHES) / len(passed)
+    passed, tested = _tested(predicate, samples, chosen)
+    return max(float(passed), LEAST_MATCHES) / tested
 
 
-def _combined(counts: Sequence[int]) -> list[pa.Array]:
-    """Numbers of rows, by stream, of each combination: of all if they are few."""
-    if prod(counts) <= COMBINATIONS:
-        return [pa.array(grid.ravel()) for grid in np.indices(counts)]
+def _tested(
+    predicate: Expression, samples: Mapping[str, pa.RecordBatch], chosen: Mapping[str, Integers]
+) -> tuple[int, int]:
+    """How many combinations pass, and how many were tested.
+
+    The first block has few rows, as nobody knows how long a registered predicate takes; the next ones have more as far
+    as time is left.
+    """
+    reached = np.cumsum(_gathered_bytes(predicate, samples, chosen))
+    passed = done = 0
+    rows_max, spent_s = FIRST_BLOCK_ROWS, 0.0
+    while done < len(reached) and spent_s < TESTING_S and not (done and reached[done] > TESTED_BYTES):
+        bytes_before = int(reached[done - 1]) if done else 0
+        fits = int(np.searchsorted(reached, min(bytes_before + BLOCK_BYTES, TESTED_BYTES), side="right"))
+        end = max(done + 1, min(done + rows_max, fits))
+        block = {name: pa.array(rows[done:end]) for name, rows in chosen.items()}
+        began = time.perf_counter()
+        passed += int(evaluate(predicate, partial(_gathered, samples, block), end - done).sum())
+        took_s = time.perf_counter() - began
+        spent_s += took_s
+        affordable = int((TESTING_S - spent_s) * (end - done) / max(took_s, 1e-9))
+        rows_max = max(1, min(rows_max * BLOCK_GROWTH, affordable))
+        done = end
+    return passed, done
+
+
+def _gathered(samples: Mapping[str, pa.RecordBatch], rows: Mapping[str, pa.Array], column: Column) -> pa.Array:
+    return samples[column.stream].column(column.name).take(rows[column.stream])
+
+
+def _gathered_bytes(
+    predicate: Expression, samples: Mapping[str, pa.RecordBatch], chosen: Mapping[str, Integers]
+) -> Integers:
+    """The bytes of what a predicate reads, by combination."""
+    by_column = [
+        _value_bytes(samples[column.stream].column(column.name))[chosen[column.stream]]
+        for column in columns_of(predicate)
+    ]
+    return np.sum([np.zeros(len(next(iter(chosen.values()))), dtype=np.int64), *by_column], axis=0)
+
+
+def _value_bytes(values: pa.Array) -> Integers:
+    """By row: exactly for strings and binaries, for values of any other type by the mean."""
+    if values.type in _OF_ANY_LENGTH:
+        lengths: Integers = pc.fill_null(pc.binary_length(values), 0).to_numpy().astype(np.int64)
+        return lengths
+    return np.full(len(values), -(-values.nbytes // len(values)), dtype=np.int64)
+
+
+def _combined(counts: Sequence[int]) -> list[Integers]:
+    """Numbers of rows, by stream, of each combination: of all if they are few. Those up to any point are there by
+    chance."""
     rng = np.random.default_rng(0)
-    return [pa.array(_shuffled(count, rng)) for count in counts]
+    if prod(counts) <= COMBINATIONS:
+        return list(np.unravel_index(rng.permutation(prod(counts)), counts))
+    return [_shuffled(count, rng) for count in counts]
 
 
 def _shuffled(count: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:

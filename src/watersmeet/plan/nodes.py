@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 from watersmeet.plan.keys import Key
-from watersmeet.plan.layout import StoreLayout, lay_out
+from watersmeet.plan.layout import StoreLayout, field_type, lay_out
 from watersmeet.plan.probe_orders import NO_ORDERS, ProbeOrders, default_orders
+from watersmeet.plan.residual_order import evaluation_order
 from watersmeet.plan.tree import Join, Tree, streams_of, tree_text
 from watersmeet.query.expressions import Expression, columns_of
 from watersmeet.query.logical import JoinQuery
@@ -16,7 +18,8 @@ from watersmeet.query.logical import JoinQuery
 
 @dataclass(frozen=True, slots=True)
 class Residual:
-    """A predicate beyond the key, and the inputs that must be bound before it can be applied."""
+    """A predicate beyond the key, by its number in the query, and the inputs that must be bound before it can be
+    applied."""
 
     number: int
     predicate: Expression
@@ -46,6 +49,7 @@ class NodePlan:
     first_store: int
     probe_orders: tuple[tuple[int, ...], ...]
     residuals: tuple[Residual, ...]
+    """In the order in which they are applied, after the equalities, which are cheap and cannot fail."""
     equalities: tuple[ClassEquality, ...]
     windowed: bool
     names: tuple[str, ...]
@@ -88,7 +92,7 @@ def label_of(query: JoinQuery, tree: Tree) -> str:
 
 def _residuals(query: JoinQuery, node: Join) -> tuple[Residual, ...]:
     """The residual predicates that this node is the first to bind: those over several inputs, and those over one
-    stream where that stream is an input itself."""
+    stream where that stream is an input itself. In the order in which they are applied."""
     ordinal = {stream.name: i for i, stream in enumerate(query.streams)}
     inputs = [streams_of(child) for child in node.inputs]
     joined = [streams_of(child) for child in node.inputs if isinstance(child, Join)]
@@ -99,7 +103,8 @@ def _residuals(query: JoinQuery, node: Join) -> tuple[Residual, ...]:
             found.append(
                 Residual(number, predicate, frozenset(i for i, inside in enumerate(inputs) if streams & inside))
             )
-    return tuple(found)
+    order = evaluation_order([residual.predicate for residual in found], partial(field_type, query))
+    return tuple(found[i] for i in order)
 
 
 def _equalities(query: JoinQuery, node: Join, key: Key) -> tuple[ClassEquality, ...]:

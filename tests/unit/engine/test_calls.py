@@ -23,7 +23,7 @@ def called(function, *operands, vectorized=True):
 
 
 def holds(expr):
-    return evaluate(expr, DATA.__getitem__).tolist()
+    return evaluate(expr, DATA.__getitem__, 4).tolist()
 
 
 def refusal(expr):
@@ -133,7 +133,7 @@ def test_a_predicate_over_one_stream_is_applied_where_the_stream_is_an_input():
         plan_node(query, t, (0,), children=[None] * 2, stage_inputs=[None] * 2, first_store=0)
         for t in (tree.inputs[0], tree)
     )
-    assert [(r.number, r.inputs) for r in inner.residuals] == [(0, {0}), (2, {0, 1})]
+    assert [(r.number, r.inputs) for r in inner.residuals] == [(2, {0, 1}), (0, {0})]
     assert [(r.number, r.inputs) for r in outer.residuals] == [(1, {1})]
     assert Column("a", "x") in fields_above(query, Leaf(0))
     assert Column("a", "x") not in fields_above(query, tree.inputs[0])

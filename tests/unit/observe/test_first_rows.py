@@ -4,17 +4,32 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from watersmeet.observe.first_rows import COMBINATIONS, SAMPLE_ROWS, equal_share, passing_share, rows_by_key
+from watersmeet.observe import first_rows
+from watersmeet.observe.first_rows import (
+    BLOCK_BYTES,
+    COMBINATIONS,
+    SAMPLE_BYTES,
+    SAMPLE_ROWS,
+    TESTED_BYTES,
+    TESTING_S,
+    equal_share,
+    passing_share,
+    rows_by_key,
+    rows_to_sample,
+)
 from watersmeet.query.expressions import Expression
 from watersmeet.query.logical import Stream, build_query
+from watersmeet.query.registered import registered
 
-SCHEMA = pa.schema([("k", pa.int64()), ("u", pa.float64())])
+SCHEMA = pa.schema([("k", pa.int64()), ("u", pa.float64()), ("s", pa.string())])
 
 
-def residual(text: str, names: str = "ab") -> Expression:
+def residual(text: str, names: str = "ab", function=None) -> Expression:
     streams = [Stream(name, SCHEMA) for name in names]
     linked = " AND ".join(f"{names[0]}.k = {name}.k" for name in names[1:])
-    (found,) = build_query(streams, where=[linked, text], within=None, windows={}, select=["a.u"]).residuals
+    functions = {} if function is None else {"f": registered("f", function, vectorized=False)}
+    query = build_query(streams, where=[linked, text], within=None, windows={}, select=["a.u"], functions=functions)
+    (found,) = query.residuals
     return found
 
 
@@ -83,3 +98,79 @@ def test_three_streams_are_combined():
     assert passing_share(residual("a.u < b.u AND b.u < c.u OR a.u + b.u + c.u < 0", "abc"), samples) == pytest.approx(
         1 / 6, rel=0.1
     )
+
+
+@pytest.mark.parametrize(
+    ("row_bytes", "count"), [(0, SAMPLE_ROWS), (8, SAMPLE_ROWS), (60_000, 1118), (SAMPLE_BYTES * 3, 1)]
+)
+def test_of_wide_rows_fewer_are_sampled(row_bytes, count):
+    assert rows_to_sample(row_bytes) == count
+
+
+@pytest.fixture
+def evaluations(monkeypatch):
+    """The rows of each evaluation, and the bytes of all columns that it reads."""
+    seen = []
+    real = first_rows.evaluate
+
+    def watched(predicate, column, rows):
+        read = {}
+
+        def noting(ref):
+            values = column(ref)
+            read[ref] = values.nbytes
+            return values
+
+        found = real(predicate, noting, rows)
+        seen.append((rows, sum(read.values())))
+        return found
+
+    monkeypatch.setattr(first_rows, "evaluate", watched)
+    return seen
+
+
+def strings(count: int, width: int, seed: int) -> pa.RecordBatch:
+    """The first letter is one of four, by chance."""
+    letters = np.random.default_rng(seed).integers(0, 4, count)
+    return pa.RecordBatch.from_arrays([pa.array(["abcd"[i] + "x" * (width - 1) for i in letters])], names=["s"])
+
+
+def test_wide_values_are_gathered_in_blocks_of_bounded_bytes(evaluations):
+    samples = {"a": strings(1118, 60_000, 0), "b": strings(1118, 60_000, 1)}
+    before = pa.total_allocated_bytes()
+    share = passing_share(residual("a.s < b.s"), samples)
+    assert pa.total_allocated_bytes() - before < BLOCK_BYTES
+    assert max(gathered for _, gathered in evaluations) < 1.1 * BLOCK_BYTES
+    assert 0.9 * TESTED_BYTES < sum(gathered for _, gathered in evaluations) < 1.1 * TESTED_BYTES
+    assert share == pytest.approx(6 / 16, rel=0.1)
+
+
+def test_few_rows_with_one_very_wide_value(evaluations):
+    """All combinations are few, and one row alone has most of the bytes."""
+    wide = pa.RecordBatch.from_arrays([pa.array(["a" * BLOCK_BYTES, *"bcd"])], names=["s"])
+    share = passing_share(residual("a.s <= b.s"), {"a": wide, "b": wide})
+    assert max(gathered for _, gathered in evaluations) <= 2.1 * BLOCK_BYTES
+    assert 0 < share < 1
+
+
+def test_narrow_values_are_all_tested(evaluations):
+    samples = {"a": strings(SAMPLE_ROWS, 20, 0), "b": strings(SAMPLE_ROWS, 20, 1)}
+    assert passing_share(residual("a.s < b.s"), samples) == pytest.approx(6 / 16, rel=0.05)
+    assert sum(count for count, _ in evaluations) == COMBINATIONS
+
+
+@pytest.mark.parametrize("count", [90, SAMPLE_ROWS])
+def test_a_slow_predicate_is_stopped_and_what_was_tested_counts(monkeypatch, evaluations, count):
+    """By a clock that only the predicate moves, a millisecond a call. The first half of the rows of a fails, the second
+    passes: half of what is tested must pass, however early the test ends."""
+    now = [0.0]
+    monkeypatch.setattr(first_rows.time, "perf_counter", lambda: now[0])
+
+    def slow(x, y):
+        now[0] += 0.001
+        return x < y
+
+    samples = {"a": rows(np.arange(count) >= count / 2), "b": rows(np.full(count, 0.5))}
+    share = passing_share(residual("f(a.u, b.u)", function=slow), samples)
+    assert sum(tested for tested, _ in evaluations) == pytest.approx(TESTING_S / 0.001, rel=0.01)
+    assert share == pytest.approx(0.5, abs=0.06)
