@@ -2,17 +2,65 @@
 
 import shutil
 from collections import Counter
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame
 
 from tests.oracle import canonical
 from tests.spark.helpers import answer, write_batches
-from tests.spark.make_old_checkpoint import BASE, BATCHES_BEFORE, KEPT, old_batches, old_join
+from tests.spark.make_old_checkpoint import BASE, BATCHES_BEFORE, CASES, KEPT, Case, old_batches, old_join
+from watersmeet.adaptation.clean_up import is_owing
 from watersmeet.state.checkpoint import Checkpoint
+
+JOINED = """
+    SELECT a.name AS name, a.v AS av, b.v AS bv, b.name AS bname, epoch_us(greatest(a.ts, b.ts)) AS us
+    FROM a, b WHERE a.k = b.k AND abs(epoch_us(a.ts) - epoch_us(b.ts)) < 120000000
+"""
+WINDOWS = """
+    , w AS (SELECT *, unnest([us - us % 20000000 - 20000000, us - us % 20000000]) AS s FROM j)
+    SELECT name, s, count(*), sum(bv) FROM w
+    WHERE s + 40000000 <= $watermark GROUP BY name, s
+"""
+GROUPS = "SELECT name, count(*), sum(av + bv), min(av), max(bname), avg(bv), count(DISTINCT bv) FROM j GROUP BY name"
+
+
+def opened(kept: Path, folder: Path) -> None:
+    """Copy an old checkpoint to `folder/ck`, as if it had been made there."""
+    shutil.copytree(kept / "ck", folder / "ck")
+    for log in (folder / "ck" / "spark" / "sources").glob("*/*"):  # Spark's memory of files it has seen
+        log.write_text(log.read_text().replace(str(BASE), str(folder)))
+
+
+def gone_on(spark, case: Case, folder: Path) -> dict[int, Counter]:
+    """Go on with an old checkpoint, on more slots, over the batches that are left; what the sink gets, by epoch."""
+    opened(case.kept, folder)
+    write_batches(folder, case.batches())
+    found: dict[int, Counter] = {}
+
+    def sink(results: DataFrame, epoch: int) -> None:
+        rows = canonical(results.toArrow())
+        assert found.setdefault(epoch, rows) == rows
+
+    writer = case.join(spark, folder).option("slots", 3).writeStream.outputMode(case.mode).foreachBatch(sink)
+    writer = writer.option("checkpointLocation", folder / "ck").trigger(availableNow=True)
+    writer.start().awaitTermination()
+    return found
+
+
+def aggregates(case: Case, sql: str, **parameters: int) -> Counter:
+    """What DuckDB makes of all rows of a case with the join in JOINED; none of them is late."""
+    a, b = (pa.concat_tables(batch[name] for batch in case.batches()) for name in "ab")
+    with duckdb.connect() as connection:
+        connection.register("a", a)
+        connection.register("b", b)
+        return canonical(connection.sql(f"WITH j AS ({JOINED}) {sql}", params=parameters).to_arrow_table())
 
 
 def test_a_checkpoint_of_format_1_goes_on(spark, tmp_path):
-    shutil.copytree(KEPT / "ck", tmp_path / "ck")
-    for log in (tmp_path / "ck" / "spark" / "sources").glob("*/*"):  # Spark's memory of files it has seen
-        log.write_text(log.read_text().replace(str(BASE), str(tmp_path)))
+    opened(KEPT, tmp_path)
     batches = old_batches()
     write_batches(tmp_path, batches)
     join = old_join(spark, tmp_path).option("slots", 3)
@@ -28,8 +76,68 @@ def test_a_checkpoint_of_format_1_goes_on(spark, tmp_path):
     assert totals["results"] == sum(right.results.values())
 
 
-def test_the_old_checkpoint_has_what_a_checkpoint_has():
-    assert (KEPT / "ck" / "watersmeet" / "query.json").is_file()
-    last = Checkpoint(KEPT / "ck").latest()
-    assert last.epoch == BATCHES_BEFORE - 1
-    assert sorted(file.name for file in (KEPT / "ck" / "watersmeet" / "segments").iterdir()) == sorted(last.segments)
+@pytest.mark.parametrize("name", ["learning", "hops"])
+def test_joins_of_format_1_go_on(spark, tmp_path, name):
+    case = CASES[name]
+    join, batches = case.join(spark, tmp_path), case.batches()
+    right = answer(join, batches).batches
+    assert case.sent() == dict(enumerate(right[: case.before]))
+    found = gone_on(spark, case, tmp_path)
+    assert found == dict(enumerate(right[case.before :], case.before))
+    alone = answer(join, batches[case.before :]).results
+    assert sum(found.values(), Counter()) != alone, "the state took no part in these results"
+
+
+@pytest.mark.parametrize("name", ["spilled", "spilled-tree"])
+def test_what_was_owed_in_format_1_comes_out(spark, tmp_path, name):
+    case = CASES[name]
+    right = answer(case.join(spark, tmp_path), case.batches()).batches
+    sent = case.sent()
+    assert sum(sent.values(), Counter()) < sum(right[: case.before], Counter()), "nothing was owed"
+    found = gone_on(spark, case, tmp_path)
+    assert sum((*sent.values(), *found.values()), Counter()) == sum(right, Counter())
+    assert list(found) == list(range(len(sent), len(sent) + len(found)))
+    assert not is_owing(Checkpoint(tmp_path / "ck").latest())
+
+
+def test_windows_of_format_1_are_closed_once(spark, tmp_path):
+    case = CASES["aggregates-append"]
+    latest = [max(max(batch[name]["ts"].cast(pa.int64()).to_pylist()) for batch in case.batches()) for name in "ab"]
+    sent, found = case.sent(), gone_on(spark, case, tmp_path)
+    right = aggregates(case, WINDOWS, watermark=min(latest) - 30_000_000)
+    assert sum((*sent.values(), *found.values()), Counter()) == right
+    assert 0 < sum(sent.values(), Counter()).total() < right.total()
+
+
+def test_running_aggregates_of_format_1_go_on(spark, tmp_path):
+    case = CASES["aggregates-complete"]
+    found = gone_on(spark, case, tmp_path)
+    right = aggregates(case, GROUPS)
+    assert found[max(found)] == right
+    assert case.sent()[case.before - 1] != right
+    assert list(found) == [case.before, case.before + 1]
+
+
+def test_results_that_were_not_acknowledged_in_format_1_are_sent_again(spark, tmp_path):
+    case = CASES["unacknowledged"]
+    right = answer(case.join(spark, tmp_path), case.batches()).batches
+    unsent = case.before - 1
+    assert case.sent() == dict(enumerate(right[:unsent]))
+    assert gone_on(spark, case, tmp_path) == dict(enumerate(right[unsent:], unsent))
+
+
+@pytest.mark.parametrize("kept", [KEPT, *(case.kept for case in CASES.values())], ids=lambda kept: kept.name)
+def test_an_old_checkpoint_has_what_a_checkpoint_has(kept):
+    assert (kept / "ck" / "watersmeet" / "query.json").is_file()
+    last = Checkpoint(kept / "ck").latest()
+    assert {file.name for file in (kept / "ck" / "watersmeet" / "segments").iterdir()} >= set(last.segments)
+
+
+def test_old_checkpoints_are_what_they_are_kept_for():
+    last = {name: Checkpoint(case.kept / "ck").latest() for name, case in CASES.items()}
+    assert {name for name, manifest in last.items() if is_owing(manifest)} == {"spilled", "spilled-tree"}
+    assert {name for name, manifest in last.items() if manifest.first} == {"learning"}
+    acknowledged = {name: (CASES[name].kept / "ck" / "watersmeet" / "acks").iterdir() for name in CASES}
+    behind = {name for name, files in acknowledged.items() if max(int(f.name) for f in files) < last[name].epoch}
+    assert behind == {"unacknowledged"}
+    assert Checkpoint(KEPT / "ck").latest().epoch == BATCHES_BEFORE - 1
