@@ -235,6 +235,7 @@ def _report(
     tally.weigh(task.stage, stores, ((piece.extent, piece.run) for piece in active))
     used = {extent.segment for extent in (*extents, *closed)}
     named = tuple(ref for ref in segments if ref.name in used)
+    tiers.unwrite(ref.name for ref in segments if ref.name not in used)
     if task.clean is not None:
         extents = coalesced(extents)
     return SlotReport(

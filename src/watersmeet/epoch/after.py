@@ -21,7 +21,7 @@ from watersmeet.plan.fingerprint import plan_text
 from watersmeet.plan.placement import Placement, even_placement
 from watersmeet.plan.probe_orders import orders_as_texts
 from watersmeet.plan.stages import JoinPlan
-from watersmeet.state.manifest import ExtentRef, Manifest, Outbox, PlanText, SlotState, before_first_epoch, placed
+from watersmeet.state.manifest import ExtentRef, Manifest, Outbox, PlanText, ResultFile, SlotState, before_first_epoch, placed
 
 GAUGES = (
     "memory_bytes",
@@ -105,6 +105,11 @@ def manifest_after(
             return _with_times(plan, replace(after, batch=number), intake, clock)
         case Cleaning() | Closing() | Takeover():
             return after
+
+
+def left_over(outcome: Outcome, after: Manifest) -> list[ResultFile]:
+    """Files of results that the manifest does not name, because the epoch shows nothing."""
+    return [] if after.outbox.shows else [file for report in outcome.reports for file in report.files]
 
 
 def arrived(plan: JoinPlan, manifest: Manifest) -> list[int]:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from watersmeet.adaptation.clean_up import BYTES_AT_ONCE
 from watersmeet.adaptation.coordinator import ASKED_FOR, Coordinator
 from watersmeet.epoch import protocol
-from watersmeet.epoch.after import Clock, manifest_after, nothing_yet, resumed
+from watersmeet.epoch.after import Clock, left_over, manifest_after, nothing_yet, resumed
 from watersmeet.epoch.driving import Drive
 from watersmeet.epoch.events import Event
 from watersmeet.epoch.kinds import Batch, Order, has_rows
@@ -30,6 +30,7 @@ from watersmeet.runtime.inprocess_frames import require_no_spark
 from watersmeet.runtime.inprocess_slots import Setup, Slots
 from watersmeet.state.checkpoint import Checkpoint
 from watersmeet.state.manifest import Manifest
+from watersmeet.state.outbox import remove_results
 
 
 class LostAttempt(Exception):
@@ -167,7 +168,9 @@ class InProcessQuery:
         events = self.coordinator.events(epoch, before.epoch + 1, reports)
         outcome = Outcome(reports, intake_of(self.plan, reports))
         self._reports, self.events = reports, events
-        return protocol.JobDone(manifest_after(self.plan, before, epoch, outcome, self._clock, events=events))
+        after = manifest_after(self.plan, before, epoch, outcome, self._clock, events=events)
+        remove_results(self.checkpoint.outbox, left_over(outcome, after))
+        return protocol.JobDone(after)
 
     def _lose(
         self, spoil: Callable[[], None], before: Manifest, tasks: dict[int, list[SlotTask]], batch: Mapping[str, Any]

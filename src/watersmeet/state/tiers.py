@@ -142,6 +142,12 @@ class Tiers:
         self._written.add(name)
         return SegmentRef(name, checksum.bytes, checksum.crc)
 
+    def unwrite(self, names: Iterable[str]) -> None:
+        """Remove segments that this task has written and will not name: they were merged again at once."""
+        for name in names:
+            assert name in self._written, f"segment {name} is not this task's own"
+            (self.durable / name).unlink(missing_ok=True)
+
     def retain(self, first_to_last: Iterable[SegmentRef], limit_bytes: int | None = None) -> None:
         """Have the first segments of the slot's new state in memory, up to budget and limit, and none of the others.
 
