@@ -137,9 +137,7 @@ def strings(count: int, width: int, seed: int) -> pa.RecordBatch:
 
 def test_wide_values_are_gathered_in_blocks_of_bounded_bytes(evaluations):
     samples = {"a": strings(1118, 60_000, 0), "b": strings(1118, 60_000, 1)}
-    before = pa.total_allocated_bytes()
     share = passing_share(residual("a.s < b.s"), samples)
-    assert pa.total_allocated_bytes() - before < BLOCK_BYTES
     assert max(gathered for _, gathered in evaluations) < 1.1 * BLOCK_BYTES
     assert 0.9 * TESTED_BYTES < sum(gathered for _, gathered in evaluations) < 1.1 * TESTED_BYTES
     assert share == pytest.approx(6 / 16, rel=0.1)
