@@ -120,7 +120,7 @@ class Committed:
         assert self.has_lost_attempts or results == told, f"results {results - told} are left over"
         if setup.memory is None:
             return
-        held = {path.name: path.stat().st_size for path in setup.memory.glob("*")}
+        held = {path.name: path.stat().st_size for path in setup.memory.glob("*.seg")}
         stale = {name for name in held.keys() - named.keys() if epoch_of(name) < manifest.epoch}
         assert not stale, f"memory holds {stale}, which the manifest no longer names"
         if setup.memory_budget_bytes is not None:

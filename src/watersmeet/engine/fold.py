@@ -52,7 +52,7 @@ def open_state(plan: JoinPlan, task: SlotTask, tiers: Tiers, tally: Tally) -> li
     dead = {extent.segment for extent in task.extents} - by_segment.keys()
     tally.counts["expired"] += sum(e.rows for e in task.extents if task.has_expired(e))
     with tally.spent_on("expire"):
-        tiers.sweep(task.segments.keys() - dead, task_name(task.epoch, task.stage, task.slot))
+        tiers.leave(dead, task_name(task.epoch, task.stage, task.slot))
     layers = []
     for name, extents in by_segment.items():
         runs = tiers.open(task.segments[name])

@@ -29,6 +29,7 @@ from watersmeet.query.logical import JoinQuery
 from watersmeet.runtime.inprocess_frames import require_no_spark
 from watersmeet.runtime.inprocess_slots import Setup, Slots
 from watersmeet.state.checkpoint import Checkpoint
+from watersmeet.state.host_sweep import Drops, sweep_host
 from watersmeet.state.manifest import Manifest
 from watersmeet.state.outbox import remove_results
 
@@ -62,7 +63,7 @@ class InProcessQuery:
         self._clean: dict[str, Any] = {}
         self._epochs_left: int | None = None
         self._batch: Mapping[str, pa.Table] = {}
-        self._clock = Clock()
+        self._clock, self._drops = Clock(), Drops()
         self._reports: Sequence[SlotReport] = ()
         self._emitted: pa.Table | None = None
         self._shown: list[pa.Table] = []
@@ -73,7 +74,7 @@ class InProcessQuery:
                 protocol.Commit: self._commit,
                 protocol.Send: self._send,
                 protocol.Acknowledge: self._acknowledge,
-                protocol.Discard: lambda command: self.checkpoint.discard(command.older, command.newer),
+                protocol.Discard: self._discard,
                 protocol.Look: lambda _: protocol.Looked(self.checkpoint.files()),
                 protocol.Sweep: self._sweep,
                 protocol.Tell: self._tell,
@@ -160,6 +161,8 @@ class InProcessQuery:
 
     def _run(self, command: protocol.Run) -> protocol.Event:
         epoch, before = command.epoch, self._before(command.before)
+        if self.setup.memory is not None:
+            sweep_host(self.setup.memory, before.epoch, lambda: self._drops.recent, lambda: before.segments)
         tasks = tasks_of(self.plan, before, epoch, self.coordinator.memory)
         batch = self._batch if has_rows(epoch) else {}
         while self.attempts_lost:
@@ -200,6 +203,11 @@ class InProcessQuery:
     def _acknowledge(self, command: protocol.Acknowledge) -> protocol.Event:
         self.checkpoint.acknowledge(command.epoch)
         return protocol.Acknowledged()
+
+    def _discard(self, command: protocol.Discard) -> None:
+        self.checkpoint.discard(command.older, command.newer)
+        older = {} if command.older is None else command.older.segments
+        self._drops.note(command.newer.epoch, older.keys() - command.newer.segments.keys())
 
     def _sweep(self, command: protocol.Sweep) -> None:
         self.checkpoint.sweep(command.live, command.seen)

@@ -5,7 +5,8 @@
 
 | event                             | what happens                                                              |
 |-----------------------------------|---------------------------------------------------------------------------|
-| an epoch starts                   | files that no manifest names any more leave memory (`sweep`)              |
+| an epoch starts                   | files that no manifest names any more leave memory (`host_sweep.py`), and |
+|                                   | what a slot has closed or let go (`leave`)                                |
 | a slot opens a segment, in memory | mapped                                                                    |
 | ... not in memory                 | mapped where it lies, after its checksum is verified once per process     |
 | a slot writes a segment           | durable, and no more                                                      |
@@ -74,19 +75,20 @@ class Tiers:
     _resident: dict[str, int] = field(default_factory=dict)
     _written: set[str] = field(default_factory=set)
 
-    def sweep(self, live: Iterable[str], task: str) -> None:
-        """Remove from memory what is not live: of earlier epochs, and of failed attempts at this very task."""
-        keep, epoch = set(live), epoch_of(task)
+    def leave(self, dead: Iterable[str], task: str) -> None:
+        """Take out of memory what this slot needs there no longer, and what failed attempts at this very task have left;
+        what others have taken out is unmapped. (What no manifest names any more: `state/host_sweep.py`.)"""
         for folder in (self.durable, self.memory):
             mapped = _mapped.get(str(folder), {})
-            for name in mapped.keys() - keep:
+            for name in [name for name in mapped if not os.path.exists(f"{folder}/{name}")]:
                 del mapped[name]
         if self.memory is None or not self.memory.is_dir():
             return
+        for name in dead:
+            (self.memory / name).unlink(missing_ok=True)
+            _mapped.get(str(self.memory), {}).pop(name, None)
         for entry in os.scandir(self.memory):
-            failed = entry.name.startswith(f"{task}-") and entry.name.endswith(SUFFIX)
-            segment = entry.name.partition(SUFFIX)[0] + SUFFIX  # a copy in the making counts as what it will be
-            if segment not in keep and (failed or epoch_of(entry.name) < epoch):
+            if entry.name.startswith(f"{task}-"):
                 Path(entry.path).unlink(missing_ok=True)
 
     def open(self, ref: SegmentRef) -> list[tuple[int, Run]]:
