@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from watersmeet.epoch.events import Event
+
+ADDED = ("results",)
+"""Counts of an epoch that closes windows which add to those of the one before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,8 @@ class EpochProgress:
     """What was adapted."""
     is_cleaning: bool = False
     """Whether the epoch took in no rows, and emitted what was owed."""
+    is_closing: bool = False
+    """Whether the epoch took in no rows, and showed windows that have ended."""
     owing_groups: int = 0
     """Partition groups, of all stages, that may owe results after the epoch."""
     statistics: Mapping[str, Any] = field(default_factory=dict)
@@ -45,6 +50,22 @@ class EpochProgress:
     def count(self, name: str) -> int:
         """A count, over all streams if it is kept per stream (`late.bank1`, `late.bank2`)."""
         return sum(value for key, value in self.counts.items() if key.split(".")[0] == name)
+
+
+def with_closing(progress: EpochProgress, closing: EpochProgress) -> EpochProgress:
+    """The progress of an epoch together with that of the one right after it that closed windows."""
+    counts = {**progress.counts, **{name: n for name, n in closing.counts.items() if name not in ADDED}}
+    counts |= {name: progress.counts.get(name, 0) + closing.counts.get(name, 0) for name in ADDED}
+    return replace(
+        progress,
+        epoch=closing.epoch,
+        counts=counts,
+        totals=closing.totals,
+        segments=closing.segments,
+        join_ms=progress.join_ms + closing.join_ms,
+        commit_ms=progress.commit_ms + closing.commit_ms,
+        sink_ms=progress.sink_ms + closing.sink_ms,
+    )
 
 
 class ProgressDict(dict[str, Any]):

@@ -150,9 +150,7 @@ def lay_out(query: JoinQuery, tree: Tree, key: Key, label: str) -> StoreLayout:
     earlier = tuple(k for k in trail(query, tree) if k != key)
     payload += [pa.field(f"{GROUP}{key_name(k)}", pa.int16()) for k in earlier]
     span = _span(query, streams_of(tree))
-    return StoreLayout(
-        tree, label, key_text(query, key), span, tuple(sources), pa.schema(payload), limit, earlier
-    )
+    return StoreLayout(tree, label, key_text(query, key), span, tuple(sources), pa.schema(payload), limit, earlier)
 
 
 def _component(query: JoinQuery, field: Field, key: Key) -> int | None:

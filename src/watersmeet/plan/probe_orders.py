@@ -28,7 +28,9 @@ def orders_as_texts(orders: ProbeOrders, names: Sequence[str]) -> dict[str, list
     return {tree_text(node, names): [list(order) for order in mine] for node, mine in orders.items()}
 
 
-def orders_from_texts(texts: Mapping[str, list[list[int]]], trees: Iterable[Join], names: Sequence[str]) -> ProbeOrders:
+def orders_from_texts(
+    texts: Mapping[str, Sequence[Sequence[int]]], trees: Iterable[Join], names: Sequence[str]
+) -> ProbeOrders:
     """The orders that were kept, for the nodes of these trees."""
     nodes = {tree_text(node, names): node for tree in trees for node in nodes_of(tree)}
     return {nodes[text]: tuple(map(tuple, orders)) for text, orders in texts.items() if text in nodes}

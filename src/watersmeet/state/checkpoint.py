@@ -9,6 +9,7 @@
         acks/<epoch>            the sink has the results of the epoch
         segments/               state
         outbox/                 results that sinks are sent from
+        tasks/                  what the tasks of a running job have to do
         statistics.arrow        what is known of partition groups; it may be missing or old
         events.jsonl            adaptations with their reasons, older ones summed up (`event_log.py`)
 
@@ -52,6 +53,8 @@ class Checkpoint:
         self.folder = location / "watersmeet"
         self.segments = self.folder / "segments"
         self.outbox = self.folder / "outbox"
+        self.manifests = self.folder / "manifests"
+        self.tasks = self.folder / "tasks"
         self.events = EventLog(self.folder)
         self._lock: BinaryIO | None = None
 
@@ -164,7 +167,7 @@ class Checkpoint:
             raise self._unreadable(found, error) from error
 
     def _last_epoch(self) -> int | None:
-        found = names(self.folder / "manifests")
+        found = names(self.manifests)
         return int(found[-1].removesuffix(".json")) if found else None
 
     def _last_value(self) -> dict[str, Any] | None:
@@ -238,7 +241,7 @@ class Checkpoint:
         """All that lies in the folders of state, results, manifests and acknowledgements, and what attempts have left,
         as paths in the checkpoint."""
         found = set()
-        for folder in (self.folder, self.segments, self.outbox, self.folder / "manifests", self.folder / "acks"):
+        for folder in (self.folder, self.segments, self.outbox, self.manifests, self.tasks, self.folder / "acks"):
             for entry in os.scandir(folder) if folder.is_dir() else ():
                 is_leftover = entry.name.startswith((TEMPORARY, SCRATCH)) or entry.name == OF_FORMAT_1
                 if is_leftover or folder != self.folder:
@@ -261,7 +264,7 @@ class Checkpoint:
         return len(stale)
 
     def _manifest(self, epoch: int) -> Path:
-        return self.folder / "manifests" / f"{epoch:012d}.json"
+        return self.manifests / f"{epoch:012d}.json"
 
     def _ack(self, epoch: int) -> Path:
         return self.folder / "acks" / f"{epoch:012d}"

@@ -69,7 +69,11 @@ def to_json(manifest: Manifest) -> bytes:
         "closed_us": manifest.closed_us,
         "counters": manifest.counters,
         "gauges": manifest.gauges,
-        "outbox": {"shows": box.shows, "place": box.place, "files": [[f.name, f.bytes, f.modified_ms] for f in box.files]},
+        "outbox": {
+            "shows": box.shows,
+            "place": box.place,
+            "files": [[f.name, f.bytes, f.modified_ms] for f in box.files],
+        },
         "events": manifest.events,
         "stores": list(stores.places),
         "groups": list(groups.places),
@@ -124,7 +128,9 @@ def _extents(value: dict[str, Any], segments: list[SegmentRef]) -> tuple[SlotSta
     stores = [StoreName(*entry) for entry in value["stores"]]
     groups = [tuple(entry) for entry in value["groups"]]
 
-    def read(segment: int, index: int, bucket: int, rows: int, expires: int | None, place: int, *closed: Any) -> ExtentRef:
+    def read(
+        segment: int, index: int, bucket: int, rows: int, expires: int | None, place: int, *closed: Any
+    ) -> ExtentRef:
         return ExtentRef(segments[segment].name, index, 0, bucket, rows, expires, *groups[place], *closed)
 
     return tuple(

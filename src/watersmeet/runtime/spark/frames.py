@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
+from watersmeet.epoch.task import Intake
 from watersmeet.plan.frame import (
     HASH,
     REPORT,
@@ -29,9 +30,9 @@ from watersmeet.plan.frame import (
     time_type_of,
 )
 from watersmeet.plan.layout import KeyValue
+from watersmeet.plan.placement import Placement
 from watersmeet.plan.stages import JoinPlan, Place
 from watersmeet.query.logical import JoinQuery
-from watersmeet.runtime.epoch import Intake
 from watersmeet.runtime.spark.source import KEEP, spark_type
 
 RANGES_MAX = 64
@@ -65,10 +66,19 @@ def frames(query: JoinQuery, plan: JoinPlan, rows: DataFrame) -> DataFrame:
     return rows.selectExpr(*_frame_texts(query, plan))
 
 
-def split(plan: JoinPlan, rows: DataFrame, assignment: Sequence[int], slots: int) -> DataFrame:
-    """Send every row to the slot of its partition group (the papers' split operator)."""
+def split(plan: JoinPlan, rows: DataFrame, placement: Placement) -> DataFrame:
+    """Send every row to the slot that owns its partition group under the key of its stage (the papers' split operator).
+    Rows without a stage are those of a plan with one, or of groups."""
     group = f"shiftright(shiftrightunsigned({HASH}, 32) * {plan.partitions}L, 32)"
-    return rows.repartitionById(slots, F.expr(_slot_text(group, assignment)))
+    if STAGE in rows.columns:
+        stages = range(len(plan.stages))
+        texts = [_slot_text(group, placement.owners[plan.key_of_stage(stage)]) for stage in stages]
+        cases = " ".join(f"WHEN {stage} THEN {text}" for stage, text in enumerate(texts))
+        slot = texts[0] if len(set(texts)) == 1 else f"CASE {STAGE} {cases} ELSE 0 END"
+    else:
+        is_of_groups = STREAM not in rows.columns
+        slot = _slot_text(group, placement.owners[plan.key_of_stage(len(plan.stages) if is_of_groups else 0)])
+    return rows.repartitionById(placement.slots, F.expr(slot))
 
 
 def of_stage(rows: DataFrame, stage: int) -> DataFrame:

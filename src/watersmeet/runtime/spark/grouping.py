@@ -26,10 +26,17 @@ from watersmeet.state.run import take
 
 
 def sent_schema(plan: JoinPlan) -> pa.Schema:
-    """What the last stage of the join yields: rows to be grouped, and reports."""
-    assert plan.aggregate is not None
-    rows = plan.aggregate.frame if plan.aggregate.by_engine else plan.to_group
+    """What the last stage of the join yields where its rows flow on: joined rows, or rows to be grouped; and reports."""
+    rows = plan.output_schema
+    if plan.aggregate is not None:
+        rows = plan.aggregate.frame if plan.aggregate.by_engine else plan.to_group
     return pa.schema([*rows, pa.field(REPORT, pa.string())])
+
+
+def shown_schema(plan: JoinPlan) -> pa.Schema:
+    """What the stage of an aggregation yields where its rows flow on: rows of groups, and reports."""
+    assert plan.aggregate is not None
+    return pa.schema([*plan.aggregate.shown_schema, pa.field(REPORT, pa.string())])
 
 
 def struct_of(schema: pa.Schema) -> StructType:
@@ -37,12 +44,12 @@ def struct_of(schema: pa.Schema) -> StructType:
 
 
 def with_reports(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows as the last stage of the join yields them."""
+    """Rows among which there may be reports."""
     return rows.append_column(pa.field(REPORT, pa.string()), pa.nulls(rows.num_rows, pa.string()))
 
 
-def reports_only(plan: JoinPlan, reports: Sequence[str | None]) -> pa.RecordBatch:
-    schema = sent_schema(plan)
+def reports_only(schema: pa.Schema, reports: Sequence[str]) -> pa.RecordBatch:
+    """Reports among rows of a schema."""
     columns = [pa.nulls(len(reports), f.type) for f in schema][:-1]
     return pa.RecordBatch.from_arrays([*columns, pa.array(reports, pa.string())], schema=schema)
 
@@ -54,8 +61,8 @@ def to_groups(query: JoinQuery, plan: JoinPlan, sent: DataFrame) -> DataFrame:
     for predicate in query.spark_residuals:
         sent = sent.filter(f"{REPORT} IS NOT NULL OR ({predicate.sql})")
     if not aggregate.by_engine:
-        keys = [f"{_of_rows(_normalised(key))} AS {key_column(i)}" for i, key in enumerate(aggregate.keys)]
-        arguments = [f"{_of_rows(value.sql)} AS {_argument(i)}" for i, value in enumerate(aggregate.arguments)]
+        keys = [f"{of_rows(_normalised(key))} AS {key_column(i)}" for i, key in enumerate(aggregate.keys)]
+        arguments = [f"{of_rows(value.sql)} AS {_argument(i)}" for i, value in enumerate(aggregate.arguments)]
         arguments += [f"{quote(internal_name(column))} AS {_row_id(i)}" for i, column in enumerate(_row_ids(aggregate))]
         pane = [] if aggregate.window is None else [f"{RESULT_TIME_US} AS {PANE}"]
         sent = sent.selectExpr(*pane, *keys, *arguments, REPORT)
@@ -63,9 +70,7 @@ def to_groups(query: JoinQuery, plan: JoinPlan, sent: DataFrame) -> DataFrame:
     return sent.selectExpr("*", f"{f'xxhash64({names})' if names else '0L'} AS {HASH}")
 
 
-def received(
-    plan: AggregatePlan, frames: Iterable[pa.RecordBatch], reports: list[str | None]
-) -> Iterator[pa.RecordBatch]:
+def received(plan: AggregatePlan, frames: Iterable[pa.RecordBatch], reports: list[str]) -> Iterator[pa.RecordBatch]:
     """Accumulated rows with their hash, as the aggregation takes them; reports are put aside."""
     arguments = [pa.field(_argument(i), value.type) for i, value in enumerate(plan.arguments)]
     arguments += [pa.field(_row_id(i), pa.int64()) for i in range(len(_row_ids(plan)))]
@@ -111,7 +116,7 @@ def _argument(number: int) -> str:
     return f"_v{number}"
 
 
-def _of_rows(sql: str) -> str:
+def of_rows(sql: str) -> str:
     """A value of rows only: of a report, whose columns are NULL, the user's text might be an error."""
     return f"CASE WHEN {REPORT} IS NULL THEN ({sql}) END"
 

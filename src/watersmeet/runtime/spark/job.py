@@ -1,13 +1,11 @@
 """The Spark job of an epoch: `step` per stage and slot in `mapInArrow`, with a shuffle before each.
 
-    united batch ─ filter ─ frames ─ repartitionById ─ mapInArrow(step) ─┬─ collect reports (runs it)
-                                         ▲                  │            └─ results: part files, or persisted,
-                                         └── frames of the next stage        unpacked and sent to the sink
+    united batch ─ filter ─ frames ─ repartitionById ─ mapInArrow(step) ─┬─ reports, which name files of results
+                                         ▲                  │            └─ or rows ─ Spark's expressions ─ files, reports
+                                         └── frames of the next stage
 
-Where the sink takes part files, tasks write their results themselves (`part_files.py`) and yield reports only.
-Otherwise it yields them packed as Arrow IPC bytes, a few large rows that cost nothing to keep. They are persisted, so
-that they can go to the sink *after* the epoch is committed without running twice; if an executor is lost in between,
-Spark computes the lost tasks again and they yield the same multiset.
+Reports are collected, which runs the job, once; nothing else comes to the driver. What each task has to do stands in a
+file (`epoch/task_file.py`), of which it reads its own part.
 
 With aggregates one more stage follows, on the groups (`grouping.py`); an epoch that closes windows is that stage alone.
 
@@ -17,188 +15,152 @@ other stages, the union is shuffled again, because Spark cannot zip partitions t
 
 from __future__ import annotations
 
+import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 import pyarrow as pa
-from pyspark import StorageLevel
-from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql.types import StructField, StructType
 
+from watersmeet.epoch.kinds import Epoch, stages_of
 from watersmeet.epoch.memory_shares import MemoryShares
-from watersmeet.engine.groups import with_intervals
-from watersmeet.epoch.task import SlotReport
-from watersmeet.errors import QueryError
+from watersmeet.epoch.task import Intake, Outcome, SlotReport, intake_of, no_intake, one_report_per_task
+from watersmeet.epoch.task_file import report_from_json, write_tasks
+from watersmeet.epoch.tasks import tasks_of
 from watersmeet.plan.frame import STAGE
 from watersmeet.plan.stages import JoinPlan
-from watersmeet.query.expressions import quote
-from watersmeet.query.logical import JoinQuery, SelectItem, internal_name
-from watersmeet.runtime.epoch import Intake, arrived, closing_tasks, intake_of, one_report_per_task, slot_tasks
 from watersmeet.runtime.spark.frames import filtered, frames, hashed, observed_intake, of_stage, split
-from watersmeet.runtime.spark.grouping import sent_schema, struct_of, to_groups
-from watersmeet.runtime.spark.part_files import PartFolder, remove_parts
-from watersmeet.runtime.spark.slot_work import PACKED_DDL, Folders, group_work, report_from_json, slot_work, unpack
+from watersmeet.runtime.spark.grouping import sent_schema, shown_schema, struct_of, to_groups
+from watersmeet.runtime.spark.results import REPORTS_DDL, ResultPath, with_expressions
+from watersmeet.runtime.spark.slot_work import Folders, group_work, slot_work
 from watersmeet.runtime.spark.source import spark_type
-from watersmeet.state.manifest import Manifest, Order
-from watersmeet.state.part_file import PartFile
+from watersmeet.state.host_sweep import Dropped
+from watersmeet.state.manifest import Manifest
+from watersmeet.state.outbox import remove_results
 
 ARROW_BATCH_ROWS = 1 << 16
 UNLIMITED = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Duties:
-    """What an epoch does beside joining: carry out orders, or close windows of the aggregation and nothing else."""
+class JobSetting:
+    """What all jobs of a query share."""
 
-    orders: Sequence[Order] = ()
-    closing: bool = False
-    memory: MemoryShares | None = None
-
-
-NO_DUTIES = Duties()
+    plan: JoinPlan
+    results: ResultPath
+    folders: Folders
+    """`tasks` is the folder for the files of tasks."""
 
 
-class EpochJob:
-    """One run of one epoch. `reports` runs it; afterwards `part_files` names the results if tasks wrote them (`parts`),
-    and otherwise `results` may be read until `close`."""
+@dataclass(frozen=True, slots=True)
+class Work:
+    """An epoch to be run: on which state, with how much memory per slot and stage; and what was dropped of late."""
 
-    def __init__(
-        self,
-        query: JoinQuery,
-        plan: JoinPlan,
-        before: Manifest,
-        rows: DataFrame | SparkSession,
-        folders: Folders,
-        parts: PartFolder | None = None,
-        duties: Duties = NO_DUTIES,
-    ) -> None:
-        """`rows` is the batch, or the session of an epoch without rows."""
+    epoch: Epoch
+    before: Manifest
+    memory: MemoryShares | None
+    dropped: Dropped
+
+
+def run_epoch(setting: JobSetting, work: Work, rows: DataFrame | SparkSession) -> Outcome:
+    """Run an epoch; `rows` is the batch, or the session of an epoch without rows. What it returns is durable."""
+    stages = stages_of(setting.plan, work.epoch)
+    if not stages:
+        return Outcome((), no_intake(setting.plan))
+    tasks = tasks_of(setting.plan, work.before, work.epoch, work.memory)
+    path = setting.folders.tasks / f"{work.before.epoch + 1}-{uuid.uuid4().hex}"
+    write_tasks(path, tasks, work.dropped)
+    try:
+        job = _Job(setting, work, replace(setting.folders, tasks=path))
+        return job.run(rows, stages)
+    finally:
+        path.unlink(missing_ok=True)
+
+
+class _Job:
+    """The job of one epoch."""
+
+    def __init__(self, setting: JobSetting, work: Work, folders: Folders) -> None:
+        self.plan, self.results, self.query = setting.plan, setting.results, setting.results.query
+        self.before, self.folders = work.before, folders
+        self._observation: Observation | None = None
+
+    def run(self, rows: DataFrame | SparkSession, stages: range) -> Outcome:
+        """One accepted report per stage and slot; files of the others are removed."""
+        self._configure(rows.sparkSession if isinstance(rows, DataFrame) else rows)
+        told = [report_from_json(row[0]) for row in self._reports(rows, stages).collect()]
+        accepted = one_report_per_task(told, stages, self.before.slots)
+        for report in told:
+            if not any(report is one for one in accepted):
+                remove_results(self.results.folder, report.files)
+        return Outcome(accepted, self._intake(accepted))
+
+    def _configure(self, session: SparkSession) -> None:
         # The stream's own clone of the session: what is set here does not reach the user's.
-        session = rows.sparkSession if isinstance(rows, DataFrame) else rows
         session.conf.set("spark.sql.adaptive.enabled", "false")
         session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(ARROW_BATCH_ROWS))
-        grouped = () if plan.aggregate is None else sent_schema(plan).types[:-1]
-        if all(_has_fixed_width(kind) for kind in (*plan.frame.pool, *grouped)):
+        grouped = () if self.plan.aggregate is None else sent_schema(self.plan).types[:-1]
+        if all(_has_fixed_width(kind) for kind in (*self.plan.frame.pool, *grouped)):
             # Spark would measure the batch after every row; rows of fixed width are bounded by their number.
             session.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(UNLIMITED))
-        self.query, self.plan, self.slots, self.parts = query, plan, before.slots, parts
-        self._observation = Observation() if query.filters else None
-        self._reports: list[SlotReport] = []
-        self.part_files: list[PartFile] = []
-        self._stages = range(plan.stage_count)
-        self._duties = duties
-        if duties.closing:
-            assert plan.aggregate is not None
-            self._stages = range(plan.aggregate.stage, plan.stage_count)
-            nothing = session.range(0, before.slots, 1, before.slots)
-            tasks = closing_tasks(plan, before, duties.memory)
-            self._packed = nothing.mapInArrow(group_work(plan, tasks, folders), PACKED_DDL)
-        else:
-            if isinstance(rows, DataFrame):
-                kept = rows if self._observation is None else filtered(query, rows, self._observation)
-                arrived_rows = frames(query, plan, kept)
-            else:
-                arrived_rows = no_frames(session, plan)
-            exchanged = split(plan, arrived_rows, before.assignment, before.slots)
-            self._packed = self._joined(exchanged, before, folders, parts)
-            if plan.aggregate is not None:
-                groups = split(plan, to_groups(query, plan, self._packed), before.assignment, before.slots)
-                tasks = slot_tasks(plan, before, plan.aggregate.stage, memory=duties.memory)
-                self._packed = groups.mapInArrow(group_work(plan, tasks, folders), PACKED_DDL)
-        if parts is None:
-            self._packed = self._packed.persist(StorageLevel.MEMORY_AND_DISK)
 
-    def _joined(self, rows: DataFrame, before: Manifest, folders: Folders, parts: PartFolder | None) -> DataFrame:
-        """All stages in their order; the packed results of the last."""
-        plan, last = self.plan, len(self.plan.stages) - 1
+    def _intake(self, reports: list[SlotReport]) -> Intake:
+        if self._observation is None:
+            return intake_of(self.plan, reports)
+        return observed_intake(self.query, self._observation)
+
+    def _reports(self, rows: DataFrame | SparkSession, stages: range) -> DataFrame:
+        plan, joins = self.plan, stages[0] < len(self.plan.stages)
+        last = self._joined(rows) if joins else self._nothing(rows)
+        if plan.aggregate is None:
+            return last if self.results.by_tasks else with_expressions(self.results, plan, last)
+        if joins:
+            last = split(plan, to_groups(self.query, plan, last), self.before.placement)
+        target = self.results.target() if self.results.by_tasks else None
+        schema = REPORTS_DDL if target is not None else struct_of(shown_schema(plan))
+        groups = last.mapInArrow(group_work(plan, self.folders, target), schema)
+        return groups if target is not None else with_expressions(self.results, plan, groups)
+
+    def _nothing(self, session: DataFrame | SparkSession) -> DataFrame:
+        """What makes Spark start a task for every slot."""
+        assert isinstance(session, SparkSession)
+        return session.range(0, self.before.slots, 1, self.before.slots)
+
+    def _joined(self, rows: DataFrame | SparkSession) -> DataFrame:
+        """All stages of the join in their order: reports, and rows where they flow on."""
+        plan, placement, last = self.plan, self.before.placement, len(self.plan.stages) - 1
+        exchanged = split(plan, self._frames(rows), placement)
+        target = self.results.target() if plan.aggregate is None and self.results.by_tasks else None
         sent: dict[int, list[DataFrame]] = defaultdict(list)
         for number, stage in enumerate(plan.stages):
-            inbox = of_stage(rows, number) if last else rows
+            inbox = of_stage(exchanged, number) if last else exchanged
             if sent[number]:
                 # The batch's rows come last: of the first child of a union, and of no other, Spark keeps aliases that
                 # change nothing (`_time AS _time`), and an exchange below it would be like none of the others.
-                inbox = split(plan, reduce(DataFrame.union, [*sent[number], inbox]), before.assignment, before.slots)
-            tasks = slot_tasks(plan, before, number, self._duties.orders, self._duties.memory)
-            work = slot_work(plan, tasks, folders, parts)
+                inbox = split(plan, reduce(DataFrame.union, [*sent[number], inbox]), placement)
+            work = slot_work(plan, number, self.folders, target)
             if number < last:
                 passed = hashed(plan, inbox.mapInArrow(work, frame_schema(plan)))
                 followers = stage.sends_to | {plan.heir(number)}
                 if len(followers) > 1:
-                    passed = split(plan, passed, before.assignment, before.slots)  # an exchange that they share
+                    passed = split(plan, passed, placement)  # an exchange that they share
                 for follower in followers:
                     sent[follower].append(of_stage(passed, follower) if len(followers) > 1 else passed)
-        return inbox.mapInArrow(work, PACKED_DDL if plan.aggregate is None else struct_of(sent_schema(plan)))
+        return inbox.mapInArrow(work, REPORTS_DDL if target is not None else struct_of(sent_schema(plan)))
 
-    def reports(self) -> list[SlotReport]:
-        """Run the job; one accepted report per stage and slot."""
-        told_only = self.parts is not None  # tasks yield nothing else
-        rows = (self._packed if told_only else self._packed.filter("report IS NOT NULL").select("report")).collect()
-        told = [report_from_json(row[0]) for row in rows]
-        accepted = one_report_per_task([report for report, _ in told], self._stages, self.slots)
-        for report, files in told:
-            if any(report is one for one in accepted):
-                self.part_files += files
-            else:
-                remove_parts(files)
-        self._reports = accepted
-        return accepted
-
-    def intake(self) -> Intake:
-        """What the batch brought; call it after `reports`."""
-        if self._observation is None:
-            return intake_of(self.plan, self._reports)
-        return observed_intake(self.query, self._observation)
-
-    def results(self, after: Manifest) -> DataFrame:
-        """The results under the names, and with the expressions, of the select list."""
-        packed = self._packed.select("results")
-        aggregate = self.plan.aggregate
-        if aggregate is None or aggregate.confidence is None:
-            return _selected(self.query, packed.mapInArrow(unpack, result_rows(self.plan)))
-        seen = arrived(self.plan, after)
-
-        def with_their_intervals(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            return (with_intervals(aggregate, shown, seen) for shown in unpack(batches))
-
-        return _selected(self.query, packed.mapInArrow(with_their_intervals, result_rows(self.plan)))
-
-    def close(self) -> None:
-        self._packed.unpersist()
+    def _frames(self, rows: DataFrame | SparkSession) -> DataFrame:
+        if isinstance(rows, SparkSession):
+            return no_frames(rows, self.plan)
+        if self.query.filters:
+            self._observation = Observation()
+            rows = filtered(self.query, rows, self._observation)
+        return frames(self.query, self.plan, rows)
 
 
 def _has_fixed_width(kind: pa.DataType) -> bool:
     return pa.types.is_primitive(kind) or pa.types.is_decimal(kind)
-
-
-def result_rows(plan: JoinPlan) -> StructType:
-    """The rows that the select list is about: joined ones, or groups."""
-    return struct_of(plan.output_schema if plan.aggregate is None else plan.aggregate.output_schema)
-
-
-def _selected(query: JoinQuery, rows: DataFrame) -> DataFrame:
-    """The select list over joined rows or groups, and what Spark filters them by."""
-    conditions = [predicate.sql for predicate in query.spark_residuals]
-    if query.aggregation is not None:
-        conditions = [] if query.aggregation.having is None else [query.aggregation.having]
-    for condition in conditions:
-        rows = rows.filter(condition)
-    return rows.selectExpr(*(_select_text(item) for item in query.select))
-
-
-def result_schema(query: JoinQuery, plan: JoinPlan, spark: SparkSession) -> StructType:
-    """The schema of the results; raises what Spark has against an expression of the select list."""
-    try:
-        return _selected(query, spark.createDataFrame([], result_rows(plan))).schema
-    except AnalysisException as error:
-        raise QueryError(f"the select list is refused by Spark: {error}", error_class="INVALID_SELECT") from error
-
-
-def _select_text(item: SelectItem) -> str:
-    source = item.sql if item.column is None else quote(internal_name(item.column))
-    return f"{source} AS {quote(item.name)}"
 
 
 def frame_schema(plan: JoinPlan) -> StructType:

@@ -12,7 +12,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
@@ -36,6 +35,7 @@ from watersmeet.plan.stages import JoinPlan, plan_join
 from watersmeet.plan.tree import Join, mjoin, parse_tree
 from watersmeet.query.logical import JoinQuery
 from watersmeet.runtime.spark.learning import learn
+from watersmeet.state.manifest import PlanText
 
 SPARK_PRICES = replace(DEFAULT_PRICES, exchange_s=2.0e-6, stage_s=0.082)
 """Those of the engine in process, and what Spark adds: a shuffle, with the way into Python and back, for every row that
@@ -102,16 +102,16 @@ class Planner:
         costs = {"cpuSecondsPerSecond": winner.cpu_s, "stateBytes": round(winner.memory_bytes)}
         return plan, Event(0, "plan", None, choice.reason, {"plan": plan_text(plan), **costs})
 
-    def remembered_plan(self, text: str, orders: Mapping[str, list[list[int]]]) -> JoinPlan:
+    def remembered_plan(self, known: PlanText) -> JoinPlan:
         """The plan that a checkpoint has, unless another tree is asked for."""
         if self.is_choice:
             try:
-                trees = tuple(parse_tree(part, self._names) for part in text.split("|"))
+                trees = tuple(parse_tree(part, self._names) for part in known.trees.split("|"))
             except OptionError:  # of other streams: what differs is said by the checkpoint
                 return self.first_plan()
         else:
             trees = self._trees()
-        return self._plan(trees, orders_from_texts(orders, trees, self._names))
+        return self._plan(trees, orders_from_texts(known.orders, trees, self._names))
 
     def choice(self, known: Assumptions) -> Choice:
         """The plan to run by what is known, among what, and why; rates must be known."""

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from watersmeet.adaptation.clean_up import groups_left
+from watersmeet.epoch.after import counts_of, is_gauge
 from watersmeet.epoch.events import Event
-from watersmeet.epoch.task import SlotReport
+from watersmeet.epoch.kinds import Cleaning, Closing, Epoch
+from watersmeet.epoch.owing import groups_left
+from watersmeet.epoch.task import Outcome
 from watersmeet.observe.progress import EpochProgress
 from watersmeet.observe.statistics import arrivals, costs, selectivities, stores
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.query.logical import JoinQuery
-from watersmeet.runtime.epoch import Intake, counts_of
 from watersmeet.state.manifest import Manifest
 
 
@@ -21,58 +23,58 @@ class Times(NamedTuple):
 
     started: float
     joined: float
-    committed: float
-    sent: float
+    committed: float = 0.0
+    sent: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """An epoch that ran: on which state, with what outcome, and what it adapted."""
+
+    epoch: Epoch
+    before: Manifest
+    outcome: Outcome
+    events: Sequence[Event]
+    times: Times
 
 
 def progress_of(
-    query: JoinQuery,
-    plan: JoinPlan,
-    before: Manifest,
-    after: Manifest,
-    intake: Intake,
-    reports: Sequence[SlotReport],
-    times: Times,
-    since: float | None,
-    events: Sequence[Event],
-    groups: list[dict[str, Any]],
+    query: JoinQuery, plan: JoinPlan, ran: Ran, after: Manifest, since: float | None, groups: list[dict[str, Any]]
 ) -> EpochProgress:
     """The progress of an epoch; `since` is when the one before was started, `groups` a
     summary of what is known of partition groups."""
+    times, reports, intake = ran.times, ran.outcome.reports, ran.outcome.intake
     seconds = times.started - since if since is not None else times.sent - times.started
+    counts = {name: count for name, count in counts_of(reports).items() if not is_gauge(name)}
+    gauges = {name: count for name, count in after.totals.items() if is_gauge(name)}
     return EpochProgress(
         epoch=after.epoch,
         batch=-1 if after.batch is None else after.batch,
-        slots=before.slots,
+        slots=after.slots,
         rows=dict(zip((s.name for s in query.streams), intake.rows, strict=True)),
-        counts=counts_of(reports),
+        counts=counts | gauges,
         slot_counts=tuple(dict(report.counts) for report in reports),
-        totals=dict(after.totals),
+        totals=after.totals,
         watermark_us=after.watermark_us,
         times_max_us=after.times_max_us,
         segments=len(after.segments),
         join_ms=round((times.joined - times.started) * 1000),
         commit_ms=round((times.committed - times.joined) * 1000),
         sink_ms=round((times.sent - times.committed) * 1000),
-        statistics=_statistics(query, plan, before, after, intake, seconds, groups),
-        events=tuple(events),
-        is_cleaning=after.cleaning,
-        owing_groups=groups_left(after),
+        statistics=_statistics(query, plan, ran, after, seconds, groups),
+        events=tuple(ran.events),
+        is_cleaning=isinstance(ran.epoch, Cleaning),
+        is_closing=isinstance(ran.epoch, Closing),
+        owing_groups=groups_left(plan, after),
     )
 
 
 def _statistics(
-    query: JoinQuery,
-    plan: JoinPlan,
-    before: Manifest,
-    after: Manifest,
-    intake: Intake,
-    seconds: float,
-    groups: list[dict[str, Any]],
+    query: JoinQuery, plan: JoinPlan, ran: Ran, after: Manifest, seconds: float, groups: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    times = list(zip(before.times_max_us, after.times_max_us, strict=True))
+    times = list(zip(ran.before.times_max_us, after.times_max_us, strict=True))
     return {
-        "arrivals": arrivals(plan.names, intake.rows, times, seconds),
+        "arrivals": arrivals(plan.names, ran.outcome.intake.rows, times, seconds),
         "selectivities": selectivities(query, plan, after.totals),
         "stores": stores(after.totals),
         "costsNs": costs(after.totals),

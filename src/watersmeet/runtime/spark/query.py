@@ -20,8 +20,9 @@ from watersmeet.adaptation.coordinator import ASKED_FOR, STREAM_HAS_ENDED
 from watersmeet.errors import WatersmeetError
 from watersmeet.observe.explain import explain_text
 from watersmeet.observe.measured import measured
-from watersmeet.observe.progress import EpochProgress, ProgressDict, merged_progress
-from watersmeet.runtime.spark.driver import EpochDriver, Stopped
+from watersmeet.observe.progress import EpochProgress, ProgressDict, merged_progress, with_closing
+from watersmeet.runtime.spark.driver import EpochDriver
+from watersmeet.runtime.spark.outside import Stopped
 from watersmeet.runtime.spark.planning import NOTHING_SEEN, Planner, explain_mode
 
 PROGRESS_KEPT = 100
@@ -146,14 +147,26 @@ class JoinQueryHandle:
             print(f"\n{self._planner.costs_text(known, running=plan.trees[0])}")
 
     def note(self, progress: EpochProgress) -> None:
-        self._epochs.append(progress)
+        if progress.is_closing and self._epochs:
+            self._epochs[-1] = with_closing(self._epochs[-1], progress)
+        else:
+            self._epochs.append(progress)
 
     def _merged(self, found: Any) -> ProgressDict:
         value = json.loads(found.json)
         return merged_progress(value, [e for e in self._epochs if e.batch == value["batchId"]], self._sink)
 
+    def _recover(self) -> None:
+        """Send what an earlier run did not, also if no rows come."""
+        try:
+            self._driver.recover()
+        except Exception:
+            self._inner.stop()
+            raise
+
     def _watch(self) -> None:
         try:
+            self._recover()
             self._inner.awaitTermination()
             if self._is_finite and not self._stopped:
                 self._driver.clean_up(STREAM_HAS_ENDED)

@@ -9,6 +9,8 @@
 | memory                          | skips the second                                                                   |
 | console                         | prints it again                                                                    |
 | any other batch format of Spark | appends again (at least once)                                                      |
+
+Every epoch is delivered, also one that shows nothing: Spark's file log must have no gap. All other sinks leave it out.
 """
 
 from __future__ import annotations
@@ -24,10 +26,8 @@ from pyspark.sql.types import StructType
 
 from watersmeet.errors import SinkError
 from watersmeet.plan.aggregate import OutputMode
-from watersmeet.query.logical import JoinQuery, internal_name
-from watersmeet.runtime.spark.part_files import PartFolder, remove_parts
-from watersmeet.state.part_file import PartFile
-from watersmeet.state.storage import is_local, local_path
+from watersmeet.state.manifest import ResultFile
+from watersmeet.state.storage import is_local
 
 FILE_FORMATS = {
     "parquet": "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat",
@@ -45,6 +45,18 @@ KEYED_FORMATS = ("kafka", "noop")
 COMPRESSIONS = ("snappy", "zstd", "gzip", "none")
 
 
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """The results of a committed epoch, as files; what is read of them is valid until the sink returns."""
+
+    epoch: int
+    shows: bool
+    session: SparkSession
+    part_files: Sequence[tuple[Path, ResultFile]] | None
+    """The files, if they lie in the sink's own folder."""
+    read: Callable[[], DataFrame]
+
+
 class Sink(Protocol):
     """Takes the results of an epoch; returns when they are there to stay."""
 
@@ -54,7 +66,7 @@ class Sink(Protocol):
     def require_mode(self, mode: OutputMode) -> None:
         """Refuse an output mode that the sink cannot keep."""
 
-    def write(self, results: DataFrame, epoch: int) -> None: ...
+    def deliver(self, delivery: Delivery) -> None: ...
 
 
 def _jvm_class(spark: SparkSession, name: str) -> Any:
@@ -108,7 +120,15 @@ class FileSink:
         epochs = [name.removesuffix(".compact") for name in entries]
         return max((int(name) for name in epochs if name.isdigit()), default=-1)
 
-    def write(self, results: DataFrame, epoch: int) -> None:
+    def deliver(self, delivery: Delivery) -> None:
+        if delivery.part_files is not None:
+            self._add(delivery.session, delivery.part_files, delivery.epoch)
+        elif not delivery.shows:
+            self._add(delivery.session, (), delivery.epoch)
+        else:
+            self._write(delivery.read(), delivery.epoch)
+
+    def _write(self, results: DataFrame, epoch: int) -> None:
         spark = results.sparkSession
         assert spark._jvm is not None
         convert = spark._jvm.PythonUtils
@@ -121,31 +141,25 @@ class FileSink:
         )
         sink.addBatch(epoch, results._jdf)
 
-    def part_folder(self, query: JoinQuery, schema: StructType) -> PartFolder | None:
-        """Where tasks may write the results of a query themselves; None where Spark must write them."""
-        if query.aggregation is not None:
-            return None
-        plain = [(internal_name(item.column), item.name) for item in query.select if item.column is not None]
+    def takes_part_files(self, is_plain: bool) -> bool:
+        """Whether tasks may write results into the folder themselves: plain columns as Parquet that all workers share."""
         options = {name.lower(): value.lower() for name, value in self.options.items()}
-        compression = options.get("compression", "snappy")
-        if query.spark_residuals:
-            return None  # Spark has yet to drop rows
         simple = self.format == "parquet" and not self.partition_by and options.keys() <= {"path", "compression"}
-        if not simple or len(plain) < len(query.select) or compression not in COMPRESSIONS or not is_local(self.path):
-            return None
-        return PartFolder(local_path(self.path), tuple(plain), schema.json(), compression)
+        return is_plain and simple and self.compression in COMPRESSIONS and is_local(self.path)
 
-    def add(self, spark: SparkSession, files: Sequence[PartFile], epoch: int) -> None:
-        """Name files that tasks have written as the results of an epoch; if the log knows the epoch, it has others, and
-        these are removed."""
+    @property
+    def compression(self) -> str:
+        options = {name.lower(): value.lower() for name, value in self.options.items()}
+        return options.get("compression", "snappy")
+
+    def _add(self, spark: SparkSession, files: Sequence[tuple[Path, ResultFile]], epoch: int) -> None:
+        """Name files that tasks have written as the results of an epoch; if the log knows the epoch, it has these."""
         status = _jvm_class(spark, f"{SPARK_SINKS}.SinkFileStatus")
         assert spark.sparkContext._gateway is not None
         named = spark.sparkContext._gateway.new_array(status, len(files))
-        for i, file in enumerate(files):
-            uri = Path(file.path).as_uri()
-            named[i] = status(uri, file.bytes, False, file.modified_ms, 1, BLOCK_BYTES, "add")
-        if not self.open_log(spark).add(epoch, named):
-            remove_parts(files)
+        for i, (path, file) in enumerate(files):
+            named[i] = status(path.as_uri(), file.bytes, False, file.modified_ms, 1, BLOCK_BYTES, "add")
+        self.open_log(spark).add(epoch, named)
 
     def open_log(self, spark: SparkSession) -> Any:
         """Spark's log of the folder; made if it is missing. From then on readers see only what it names, so it must be
@@ -166,8 +180,9 @@ class FunctionSink:
     def require_mode(self, mode: OutputMode) -> None:
         """The function takes what it is given."""
 
-    def write(self, results: DataFrame, epoch: int) -> None:
-        self.function(results, epoch)
+    def deliver(self, delivery: Delivery) -> None:
+        if delivery.shows:
+            self.function(delivery.read(), delivery.epoch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,10 +196,11 @@ class ConsoleSink:
     def require_mode(self, mode: OutputMode) -> None:
         """All modes can be printed."""
 
-    def write(self, results: DataFrame, epoch: int) -> None:
-        line = "-" * 43
-        print(f"{line}\nEpoch: {epoch}\n{line}", flush=True)
-        results.show(self.rows, self.truncate)
+    def deliver(self, delivery: Delivery) -> None:
+        if delivery.shows:
+            line = "-" * 43
+            print(f"{line}\nEpoch: {delivery.epoch}\n{line}", flush=True)
+            delivery.read().show(self.rows, self.truncate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,9 +220,11 @@ class BatchSink:
         if mode == "update" and self.format not in KEYED_FORMATS:
             raise _only_appends(f"format '{self.format}'", mode)
 
-    def write(self, results: DataFrame, epoch: int) -> None:
+    def deliver(self, delivery: Delivery) -> None:
+        if not delivery.shows:
+            return
         mode = "overwrite" if self.is_complete else "append"
-        writer = results.write.format(self.format).options(**self.options).mode(mode)
+        writer = delivery.read().write.format(self.format).options(**self.options).mode(mode)
         if self.partition_by:
             writer = writer.partitionBy(*self.partition_by)
         writer.save()
@@ -224,8 +242,9 @@ class MemorySink:
         dataset = _jvm_class(spark, "org.apache.spark.sql.classic.Dataset")
         dataset.ofRows(spark._jsparkSession, plan(self._sink, attributes)).createOrReplaceTempView(name)
 
-    def write(self, results: DataFrame, epoch: int) -> None:
-        self._sink.write(epoch, self._is_complete, results._jdf.collect())
+    def deliver(self, delivery: Delivery) -> None:
+        if delivery.shows:
+            self._sink.write(delivery.epoch, self._is_complete, delivery.read()._jdf.collect())
 
     def require_mode(self, mode: OutputMode) -> None:
         """As Spark's: complete replaces the rows, update adds the changed ones to them."""

@@ -1,8 +1,9 @@
 """What a Spark task does in a stage of an epoch: take frames, run the engine on its slot, tell the driver.
 
-What a task has to tell (its report, and results where they are complete) travels with the rows that it sends on: the
-tasks of the next stage put it aside and pass it on, and those of the last yield it. Results are packed as Arrow IPC
-bytes, a few large rows, unless the task writes them itself (`part_files.py`).
+What a task has to tell (its report) travels with the rows that it sends on: the tasks of the next stage put it aside and
+pass it on, and those of the last yield it. Results are written to files by the task itself, which its report names; or,
+where Spark's expressions come first (`results.py`), they flow on as rows. Those that are complete before the last stage
+travel packed as Arrow IPC bytes until then.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import json
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import TypeAlias
@@ -22,22 +23,18 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from watersmeet.engine.aggregate import aggregate_step
+from watersmeet.engine.outbox import Emitted
 from watersmeet.engine.step import step
 from watersmeet.epoch.task import SlotReport, SlotTask
+from watersmeet.epoch.task_file import read_dropped, read_task, report_to_json
+from watersmeet.epoch.tasks import named
 from watersmeet.plan.frame import REPORT, RESULTS, STAGE
 from watersmeet.plan.stages import JoinPlan
-from watersmeet.runtime.epoch import named
-from watersmeet.runtime.spark.grouping import received, reports_only, with_reports
+from watersmeet.runtime.spark.grouping import received, reports_only, sent_schema, shown_schema, with_reports
 from watersmeet.runtime.spark.memory import remove_other_runs
-from watersmeet.runtime.spark.part_files import PartFolder, PartWriter
-from watersmeet.state.manifest import ExtentRef, SegmentRef
-from watersmeet.state.part_file import PartFile
+from watersmeet.state.host_sweep import sweep_host
+from watersmeet.state.outbox import ResultFolder, ResultWriter
 from watersmeet.state.tiers import Tiers
-
-PACKED = pa.schema([pa.field("report", pa.string()), pa.field("results", pa.binary())])
-PACKED_DDL = "report string, results binary"
-PACKED_BYTES_MAX = 16 << 20
-"""About so many bytes of groups are one value of a Spark row, which cannot have 2 GiB."""
 
 Work: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """What `mapInArrow` takes."""
@@ -47,109 +44,121 @@ _tasks_before = count()
 
 @dataclass(frozen=True, slots=True)
 class Folders:
-    """Where tasks find and put state."""
+    """Where tasks find and put state; `tasks` is the file that says what they have to do."""
 
     segments: Path
     memory: Path | None
+    manifests: Path
+    tasks: Path = Path()
 
     def tiers(self, task: SlotTask) -> Tiers:
         """The tiers of one slot in one stage."""
         return Tiers(self.segments, self.memory, task.memory_bytes)
 
-
-def report_to_json(report: SlotReport, files: Sequence[PartFile] = ()) -> str:
-    return json.dumps({**asdict(report), "files": [asdict(file) for file in files]})
-
-
-def report_from_json(text: str) -> tuple[SlotReport, list[PartFile]]:
-    value = json.loads(text)
-    files = [PartFile(**entry) for entry in value.pop("files")]
-    value["extents"] = tuple(ExtentRef(**entry) for entry in value["extents"])
-    value["segments"] = tuple(SegmentRef(**entry) for entry in value["segments"])
-    value["seen"] = {name: tuple(seen) for name, seen in value["seen"].items()}
-    return SlotReport(**value), files
+    def live(self, committed: int) -> set[str]:
+        """All segments that the last manifest names."""
+        value = json.loads((self.manifests / f"{committed:012d}.json").read_bytes())
+        return {entry[0] for entry in value["segments"]}
 
 
-def _this_task(tasks: Sequence[SlotTask], folders: Folders) -> SlotTask:
+def _this_task(folders: Folders, stage: int) -> SlotTask:
     """What the running Spark task has to do, with a name of its own for this attempt."""
     if next(_tasks_before) == 1:
         # Spark collects garbage after every task; it need not look each time through all that the first one imported.
         gc.freeze()
     context = TaskContext.get()
     assert context is not None
-    if folders.memory is not None and not folders.memory.exists():
-        remove_other_runs(folders.memory)
-    attempt = f"{context.taskAttemptId():x}{uuid.uuid4().hex[:8]}"
-    return named(tasks[context.partitionId() % len(tasks)], attempt)
+    task = read_task(folders.tasks, stage, context.partitionId())
+    if folders.memory is not None:
+        if not folders.memory.exists():
+            remove_other_runs(folders.memory)
+        committed = task.epoch - 1
+        sweep_host(folders.memory, committed, lambda: read_dropped(folders.tasks), lambda: folders.live(committed))
+    return named(task, f"{context.taskAttemptId():x}{uuid.uuid4().hex[:8]}")
 
 
-def group_work(plan: JoinPlan, tasks: Sequence[SlotTask], folders: Folders) -> Work:
-    """The work of the stage of an aggregation, on any of its slots."""
+def group_work(plan: JoinPlan, folders: Folders, results: ResultFolder | None) -> Work:
+    """The work of the stage of an aggregation, on any of its slots: reports, and rows of groups unless they are written
+    to files here."""
 
     def work(frames: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         assert plan.aggregate is not None
-        task = _this_task(tasks, folders)
-        reports: list[str | None] = []
+        task = _this_task(folders, plan.aggregate.stage)
+        told: list[str] = []
         if task.closing_us is not None:
             # What made Spark start the task, and is no rows of ours. It gives up a worker that leaves something unread.
             deque(frames, maxlen=0)
-        accumulated = received(plan.aggregate, frames, reports)
+        accumulated = received(plan.aggregate, frames, told)
         running = aggregate_step(plan, task, accumulated, folders.tiers(task))
-        while True:
-            try:
-                rows = next(running).rows
-            except StopIteration as done:
-                reports.append(report_to_json(done.value))
-                break
-            for packed in map(_packed, in_parts(rows, PACKED_BYTES_MAX)):
-                columns = [pa.nulls(1, pa.string()), pa.array([packed], pa.binary())]
-                yield pa.RecordBatch.from_arrays(columns, schema=PACKED)
-        columns = [pa.array(reports, pa.string()), pa.nulls(len(reports), pa.binary())]
-        yield pa.RecordBatch.from_arrays(columns, schema=PACKED)
+        with _Writing(results, task.slot) as writing:
+            for emitted in writing.rest(running):
+                yield with_reports(emitted.rows)
+            told.append(writing.report())
+        yield report_rows(told) if results is not None else reports_only(shown_schema(plan), told)
 
     return work
 
 
-def slot_work(plan: JoinPlan, tasks: Sequence[SlotTask], folders: Folders, parts: PartFolder | None) -> Work:
-    """The work of a stage of the join, on any of its slots."""
+def slot_work(plan: JoinPlan, stage: int, folders: Folders, results: ResultFolder | None) -> Work:
+    """The work of a stage of the join, on any of its slots; without a folder for `results` they flow on as rows."""
 
     def work(frames: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        task = _this_task(tasks, folders)
-        told = _Told(plan, task.stage)
+        task = _this_task(folders, stage)
+        told = _Told(plan, stage, flows=results is None)
         running = step(plan, task, told.without(frames), folders.tiers(task))
-        writer = PartWriter(parts, task.slot) if parts is not None else None
-        try:
-            while True:
-                try:
-                    emitted = next(running)
-                except StopIteration as done:
-                    leaves_schema = task.slot == 0 and task.stage == len(plan.stages) - 1
-                    files = writer.close(plan.output_schema if leaves_schema else None) if writer is not None else ()
-                    told.reports.append(report_to_json(done.value, files))
-                    break
-                if emitted.stage is not None:
-                    yield from told.sent(emitted.rows, emitted.stage)
-                elif writer is not None:
-                    writer.write(emitted.rows)
-                else:
-                    yield told.packed([None], [_packed(emitted.rows)])
+        with _Writing(results, task.slot) as writing:
+            for emitted in writing.rest(running):
+                yield from told.sent(emitted)
                 yield from told.pass_on_results()
             yield from told.pass_on_results()
-            yield told.packed(told.reports, [None] * len(told.reports))
-        finally:
-            if writer is not None:
-                writer.abandon()
+            leaves_schema = results is not None and results.columns is not None and told.is_last and task.slot == 0
+            told.reports.append(writing.report(plan.output_schema if leaves_schema else None))
+        yield told.all_reports()
 
     return work
+
+
+class _Writing:
+    """Runs a step; its results go to the file of this attempt, if there is a folder for them."""
+
+    def __init__(self, results: ResultFolder | None, slot: int) -> None:
+        self._writer = None if results is None else ResultWriter(results, slot)
+        self._done: SlotReport | None = None
+
+    def __enter__(self) -> _Writing:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._writer is not None:
+            self._writer.abandon()
+
+    def rest(self, running: Iterator[Emitted]) -> Iterator[Emitted]:
+        """What the step emits and is not written."""
+        while True:
+            try:
+                emitted = next(running)
+            except StopIteration as done:
+                self._done = done.value
+                return
+            if self._writer is not None and emitted.stage is None:
+                self._writer.write(emitted.rows)
+            else:
+                yield emitted
+
+    def report(self, empty: pa.Schema | None = None) -> str:
+        """The report, with the file; with `empty`, there is one in any case."""
+        assert self._done is not None
+        files = () if self._writer is None else self._writer.close(empty)
+        return report_to_json(replace(self._done, files=files))
 
 
 class _Told:
     """What travels to the driver along with the rows: reports, and results that are complete, packed."""
 
-    def __init__(self, plan: JoinPlan, stage: int) -> None:
-        self.plan, self.stage = plan, stage
-        self.reports: list[str | None] = []
-        self._results: list[bytes | None] = []
+    def __init__(self, plan: JoinPlan, stage: int, *, flows: bool) -> None:
+        self.plan, self.stage, self.flows = plan, stage, flows
+        self.reports: list[str] = []
+        self._results: list[bytes] = []
 
     def without(self, frames: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The frames without what earlier stages have told; that is put aside."""
@@ -163,45 +172,47 @@ class _Told:
             if frame.num_rows:
                 yield frame
 
+    def sent(self, emitted: Emitted) -> Iterator[pa.RecordBatch]:
+        """What a step has emitted: frames for another stage, or rows that flow on when all stages of the join are
+        done, and travel packed until then."""
+        if emitted.stage is not None and emitted.stage < len(self.plan.stages):
+            yield emitted.rows
+        elif self.is_last:
+            yield with_reports(emitted.rows)
+        else:
+            yield self._to_heir([None], [_packed(emitted.rows)])
+
     def pass_on_results(self) -> Iterator[pa.RecordBatch]:
         results, self._results = self._results, []
-        if results and self.plan.aggregate is not None and self._is_last:
+        if results and self.is_last:
             yield from (with_reports(rows) for result in results for rows in _unpacked(result))
         elif results:
-            yield self.packed([None] * len(results), results)
+            yield self._to_heir([None] * len(results), results)
 
-    def sent(self, rows: pa.RecordBatch, stage: int) -> Iterator[pa.RecordBatch]:
-        """Rows for another stage; those of groups travel like results until all stages of the join are done."""
-        if self.plan.aggregate is None or stage != self.plan.aggregate.stage:
-            yield rows
-        elif self._is_last:
-            yield with_reports(rows)
-        else:
-            yield self.packed([None], [_packed(rows)])
+    def all_reports(self) -> pa.RecordBatch:
+        if not self.is_last:
+            return self._to_heir(self.reports, [None] * len(self.reports))
+        if self.flows:
+            return reports_only(sent_schema(self.plan), self.reports)
+        return report_rows(self.reports)
 
     @property
-    def _is_last(self) -> bool:
+    def is_last(self) -> bool:
         return self.stage == len(self.plan.stages) - 1
 
-    def packed(self, reports: Sequence[str | None], results: Sequence[bytes | None]) -> pa.RecordBatch:
-        """Rows for the driver: as the last stage yields them, or in frames for the stage that passes them on."""
-        if self._is_last and self.plan.aggregate is not None:
-            return reports_only(self.plan, reports)
-        columns = [pa.array(reports, pa.string()), pa.array(results, pa.binary())]
-        if self._is_last:
-            return pa.RecordBatch.from_arrays(columns, schema=PACKED)
+    def _to_heir(self, reports: Sequence[str | None], results: Sequence[bytes | None]) -> pa.RecordBatch:
+        """Rows for the driver, in frames for the stage that passes them on."""
         heir = pa.array([self.plan.heir(self.stage)] * len(reports), pa.int8())
-        values = {REPORT: columns[0], RESULTS: columns[1], STAGE: heir}
+        values = {REPORT: pa.array(reports, pa.string()), RESULTS: pa.array(results, pa.binary()), STAGE: heir}
         schema = self.plan.frame.schema
         return pa.RecordBatch.from_arrays(
             [values[f.name] if f.name in values else pa.nulls(len(reports), f.type) for f in schema], schema=schema
         )
 
 
-def in_parts(rows: pa.RecordBatch, bytes_max: int) -> Iterator[pa.RecordBatch]:
-    """Rows in parts of about so many bytes."""
-    size = max(1, rows.num_rows * bytes_max // max(1, rows.nbytes))
-    return (rows.slice(start, size) for start in range(0, rows.num_rows, size))
+def report_rows(reports: Sequence[str]) -> pa.RecordBatch:
+    """Reports alone, as a job yields them."""
+    return pa.RecordBatch.from_arrays([pa.array(reports, pa.string())], names=["report"])
 
 
 def _packed(results: pa.RecordBatch) -> bytes:
@@ -212,13 +223,6 @@ def _packed(results: pa.RecordBatch) -> bytes:
     return packed
 
 
-def unpack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Results as they were before they were packed, for `mapInArrow`."""
-    for batch in batches:
-        for value in batch.column(0).drop_null():
-            yield from _unpacked(value.as_buffer())
-
-
-def _unpacked(packed: bytes | pa.Buffer | None) -> Iterator[pa.RecordBatch]:
+def _unpacked(packed: bytes) -> Iterator[pa.RecordBatch]:
     with pa.ipc.open_stream(packed) as reader:
         yield from reader

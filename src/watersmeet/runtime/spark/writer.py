@@ -16,13 +16,14 @@ from watersmeet.adaptation.coordinator import Coordinator
 from watersmeet.adaptation.spilling import SpillSettings
 from watersmeet.errors import OptionError, QueryError, SinkError
 from watersmeet.plan.aggregate import OutputMode
-from watersmeet.plan.fingerprint import fingerprint
+from watersmeet.plan.fingerprint import marks_of_format_1, plan_text, query_marks
 from watersmeet.runtime.spark.driver import EpochDriver
-from watersmeet.runtime.spark.job import result_schema
 from watersmeet.runtime.spark.log_files import start_with_quick_log_files
 from watersmeet.runtime.spark.memory import budget_within, claim, run_folder
 from watersmeet.runtime.spark.options import KNOWN, JoinOptions
+from watersmeet.runtime.spark.outside import Outside
 from watersmeet.runtime.spark.query import JoinQueryHandle
+from watersmeet.runtime.spark.results import ResultPath, result_schema
 from watersmeet.runtime.spark.sinks import (
     FILE_FORMATS,
     BatchSink,
@@ -36,6 +37,7 @@ from watersmeet.runtime.spark.sinks import (
 )
 from watersmeet.runtime.spark.slot_work import Folders
 from watersmeet.runtime.spark.source import unite
+from watersmeet.runtime.spark.storable import require_storable
 from watersmeet.state.checkpoint import Checkpoint
 from watersmeet.state.storage import local_path
 
@@ -165,37 +167,40 @@ class JoinStreamWriter:
         name = self._query_name or "(unnamed)"
         checkpoint.acquire(f"query '{name}', process {os.getpid()} on {socket.gethostname()}, run {run[:8]}")
         try:
-            remembered = checkpoint.remembered_plan()
-            plan = planner.first_plan() if remembered is None else planner.remembered_plan(*remembered)
-            waits = remembered is None and planner.waits_for_rows
-            checkpoint.require_same_join(fingerprint(query, plan))
+            known = checkpoint.plan()
+            plan = planner.first_plan() if known is None else planner.remembered_plan(known)
+            marks = query_marks(query, plan)
+            checkpoint.require_same_query(marks, marks_of_format_1(query, plan))
+            if known is not None and plan_text(plan) != known.trees:
+                raise checkpoint.different([f"plan: checkpoint has '{known.trees}', query has '{plan_text(plan)}'"])
             schema = result_schema(query, plan, spark)
+            require_storable(schema)
             sink = make_sink(schema)
             sink.require_mode(self._mode)
-            parts = None
+            results = ResultPath(query, schema, checkpoint.outbox, "checkpoint")
             if isinstance(sink, FileSink):
                 sink.require_epochs(spark, *checkpoint.sent_and_committed())
-                parts = sink.part_folder(query, schema)
+                if sink.takes_part_files(results.is_plain):
+                    results = ResultPath(query, schema, local_path(sink.path), "sink", sink.compression)
             folder = run_folder(options.memory_location, checkpoint.identity(), run)
             budget = budget_within(folder, options.slots, options.memory_budget_bytes)
             is_finite = not self._trigger.keys().isdisjoint(FINITE_TRIGGERS)
             handle = JoinQueryHandle(planner, options.slots, sink.description, folder, is_finite=is_finite)
             driver = EpochDriver(
-                query,
                 plan,
-                checkpoint,
-                Folders(checkpoint.segments, folder),
-                sink,
-                slots=options.slots,
-                idle_timeout_ms=options.idle_timeout_ms,
-                parts=parts,
-                on_progress=handle.note,
-                coordinator=Coordinator(plan, options.slots, budget, _spill_settings(options, budget)),
-                session=spark,
-                choose=planner.plan_for if waits else None,
+                Outside(
+                    checkpoint,
+                    Folders(checkpoint.segments, folder, checkpoint.manifests, checkpoint.tasks),
+                    results,
+                    sink,
+                    spark,
+                    handle.note,
+                    options.idle_timeout_ms,
+                ),
+                Coordinator(plan, options.slots, budget, _spill_settings(options, budget)),
+                planner.plan_for if known is None and planner.waits_for_rows else None,
             )
-            if not waits:
-                driver.remember_plan()
+            checkpoint.remember_query(marks)
             if isinstance(sink, FileSink):
                 sink.open_log(spark)  # the first write to the sink, when all is checked
         except BaseException:

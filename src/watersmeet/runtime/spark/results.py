@@ -1,0 +1,200 @@
+"""How results come into the outbox on Spark, and out of it again.
+
+| query                                               | files are written by                                           |
+|-----------------------------------------------------|----------------------------------------------------------------|
+| plain columns of joined rows                        | the tasks of the join, under the names of the select list      |
+| select expressions, HAVING, predicates of Spark's   | a step of its own in the last stage, after the JVM's           |
+|                                                     | expressions: so the outbox holds final rows, and an expression |
+|                                                     | that fails does so before the commit                           |
+| running aggregates with intervals                   | the tasks of the aggregation; the JVM's expressions are        |
+|                                                     | applied when they are sent, because intervals need the counts  |
+|                                                     | of the manifest                                                |
+
+Files lie in the folder of a plain, unpartitioned Parquet sink, and become its part files; or in the checkpoint, and the
+JVM reads them for the sink.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from watersmeet.engine.groups import with_intervals
+from watersmeet.epoch.after import arrived
+from watersmeet.epoch.task_file import report_from_json, report_to_json
+from watersmeet.errors import CheckpointError, QueryError
+from watersmeet.plan.frame import REPORT
+from watersmeet.plan.stages import JoinPlan
+from watersmeet.query.expressions import quote
+from watersmeet.query.logical import JoinQuery, SelectItem, internal_name
+from watersmeet.runtime.spark.grouping import of_rows, struct_of
+from watersmeet.runtime.spark.slot_work import report_rows
+from watersmeet.state.manifest import Manifest
+from watersmeet.state.outbox import ResultFolder, ResultWriter
+
+REPORTS_DDL = "report string"
+READING = {
+    "ignoreMissingFiles": "false",
+    "ignoreCorruptFiles": "false",
+    "mergeSchema": "false",
+    "recursiveFileLookup": "false",
+    "globPaths": "false",
+    "datetimeRebaseMode": "CORRECTED",
+    "int96RebaseMode": "CORRECTED",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ResultPath:
+    """Where the results of a query are written, and in which form."""
+
+    query: JoinQuery
+    schema: StructType
+    """Of the results."""
+    folder: Path
+    place: Literal["sink", "checkpoint"]
+    compression: str = "snappy"
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether all that is selected are columns of joined rows, and nothing is left to filter."""
+        query = self.query
+        columns = all(item.column is not None for item in query.select)
+        return query.aggregation is None and not query.spark_residuals and columns
+
+    @property
+    def is_finished_when_sent(self) -> bool:
+        return self.query.confidence is not None
+
+    @property
+    def by_tasks(self) -> bool:
+        """Whether the tasks of the last stage write the files themselves."""
+        return self.is_plain or self.is_finished_when_sent
+
+    def target(self) -> ResultFolder:
+        """What writers need to know."""
+        if self.is_plain:
+            names = tuple((internal_name(item.column), item.name) for item in self.query.select if item.column)
+            return ResultFolder(self.folder, names, self.schema.json(), self.compression)
+        if self.is_finished_when_sent:
+            return ResultFolder(self.folder, compression=self.compression)
+        names = tuple((_place(i), item.name) for i, item in enumerate(self.query.select))
+        return ResultFolder(self.folder, names, self.schema.json(), self.compression)
+
+    def paths(self, manifest: Manifest) -> list[Path]:
+        """The files of an epoch's results."""
+        if manifest.outbox.place != self.place and manifest.outbox.files:
+            raise CheckpointError(
+                f"the results of epoch {manifest.epoch} are waiting as files of the {manifest.outbox.place}",
+                hint="start the query once with the sink it had before, which sends them",
+            )
+        return [self.folder / file.name for file in manifest.outbox.files]
+
+
+def with_expressions(path: ResultPath, plan: JoinPlan, rows: DataFrame) -> DataFrame:
+    """Rows of the last stage, and reports among them, through the JVM's expressions into files: the reports, with the
+    files named in those of the last stage."""
+    query = path.query
+    for condition in _conditions(query):
+        rows = rows.filter(f"{REPORT} IS NOT NULL OR ({condition})")
+    texts = [f"{of_rows(_source(item))} AS {_place(i)}" for i, item in enumerate(query.select)]
+    target, last = path.target(), plan.stage_count - 1
+
+    def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
+        writer = ResultWriter(target, context.partitionId())
+        reports: list[str] = []
+        try:
+            for batch in batches:
+                is_row = pc.is_null(batch.column(REPORT))
+                if pc.sum(is_row).as_py() < batch.num_rows:
+                    reports += batch.column(REPORT).drop_null().to_pylist()
+                    batch = batch.filter(is_row)
+                if batch.num_rows:
+                    writer.write(batch)
+            yield report_rows(_with_files(reports, last, writer))
+        finally:
+            writer.abandon()
+
+    return rows.selectExpr(*texts, REPORT).mapInArrow(write, REPORTS_DDL)
+
+
+def _with_files(reports: Sequence[str], last: int, writer: ResultWriter) -> list[str]:
+    """The reports, with the files of this task in its own: the one of the last stage."""
+    files = writer.close()
+    if not files:
+        return list(reports)
+    found = []
+    for text in reports:
+        report = report_from_json(text)
+        if report.stage == last and files:
+            report, files = replace(report, files=files), ()
+        found.append(report_to_json(report))
+    return found
+
+
+def read(path: ResultPath, plan: JoinPlan, manifest: Manifest, session: SparkSession) -> DataFrame:
+    """The results of a committed epoch, from their files."""
+    paths = path.paths(manifest)
+    if not path.is_finished_when_sent:
+        return _files(session, paths, path.schema)
+    aggregate = plan.aggregate
+    assert aggregate is not None
+    seen = arrived(plan, manifest)
+
+    def finish(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return (with_intervals(aggregate, rows.cast(aggregate.shown_schema), seen) for rows in batches)
+
+    shown = _files(session, paths, struct_of(aggregate.shown_schema))
+    return selected(path.query, shown.mapInArrow(finish, struct_of(aggregate.output_schema)))
+
+
+def _files(session: SparkSession, paths: Sequence[Path], schema: StructType) -> DataFrame:
+    if not paths:
+        return session.createDataFrame([], schema)
+    reader = session.read.format("parquet").schema(schema).options(**READING)
+    return reader.load([str(path) for path in paths])
+
+
+def selected(query: JoinQuery, rows: DataFrame) -> DataFrame:
+    """The select list over joined rows or groups, and what Spark filters them by."""
+    for condition in _conditions(query):
+        rows = rows.filter(condition)
+    return rows.selectExpr(*(f"{_source(item)} AS {quote(item.name)}" for item in query.select))
+
+
+def result_schema(query: JoinQuery, plan: JoinPlan, spark: SparkSession) -> StructType:
+    """The schema of the results; raises what Spark has against an expression of the select list."""
+    rows = struct_of(plan.output_schema if plan.aggregate is None else plan.aggregate.output_schema)
+    try:
+        return selected(query, spark.createDataFrame([], rows)).schema
+    except AnalysisException as error:
+        raise QueryError(f"the select list is refused by Spark: {error}", error_class="INVALID_SELECT") from error
+
+
+def _conditions(query: JoinQuery) -> list[str]:
+    if query.aggregation is None:
+        return [predicate.sql for predicate in query.spark_residuals]
+    return [] if query.aggregation.having is None else [query.aggregation.having]
+
+
+def _source(item: SelectItem) -> str:
+    if item.column is not None:
+        return quote(internal_name(item.column))
+    assert item.sql is not None
+    return item.sql
+
+
+def _place(number: int) -> str:
+    """A result column on its way to a file: the user's names may be any."""
+    return f"_r{number}"
