@@ -268,8 +268,17 @@ def _start(scenario: Scenario, folder: Path, setting: Setting, texts: Sequence[s
         spill=None
         if setting.spill is None or setting.budget is None
         else SpillSettings(policy=policy_named(setting.spill), budget_bytes=setting.budget, upkeep=setting.upkeep),
+        assignment=_drawn_assignment(setting),
         merging=EAGER if setting.merge_rows is None else replace(EAGER, rows_min=setting.merge_rows, **STEPWISE),
     )
+
+
+def _drawn_assignment(setting: Setting) -> tuple[int, ...] | None:
+    """Any groups for any slot; another number of slots has another assignment. Some slots may have none."""
+    if setting.scatter is None:
+        return None
+    chance = random.Random(f"{setting.scatter} {setting.slots}")
+    return tuple(chance.choices(range(setting.slots), k=setting.partitions))
 
 
 def _drawn_orders(query: JoinQuery, trees: Sequence[Join], setting: Setting) -> ProbeOrders:

@@ -15,8 +15,8 @@ from watersmeet.adaptation.ledger import DEFAULT_UPKEEP, GroupLedger
 from watersmeet.adaptation.memory_shares import Held, MemoryShares, memory_shares
 from watersmeet.adaptation.spilling import SpillDecision, SpillSettings, decide_spill
 from watersmeet.engine.task import SlotReport
-from watersmeet.plan.partitioning import group_ranges
 from watersmeet.plan.stages import JoinPlan
+from watersmeet.state.groups import Groups
 from watersmeet.state.manifest import Manifest, Order
 
 ASKED_FOR = "asked for"
@@ -52,7 +52,7 @@ class Coordinator:
             if order.spill:
                 self.ledger.spilled(order.stage, order.spill)
             if order.clean is not None:
-                self.ledger.cleaned(order.stage, range(*order.clean))
+                self.ledger.cleaned(order.stage, _owned(after, order).numbers().tolist())
         self.ledger.add(reports)
         events = self._events(after, reports, reason)
         by_slot: dict[int, dict[int, SlotReport]] = defaultdict(dict)
@@ -98,10 +98,10 @@ class Coordinator:
 
     def _return(self, after: Manifest, slot: int) -> tuple[Order, ...]:
         """All closed groups of a slot, lowest stages first as always, are cleaned up and become active."""
-        ranges = group_ranges(after.assignment, slot)
+        owned = Groups.of(after.assignment, slot)
         for stage in range(len(self.plan.stages)):
-            if any(not extent.is_active for extent in after.extents[stage][slot]):
-                return (Order(stage, slot, clean=(ranges[0][0], ranges[-1][1]), keep=True),)
+            if owned and any(not extent.is_active for extent in after.extents[stage][slot]):
+                return (Order(stage, slot, clean=(owned.low, owned.high), keep=True),)
         return ()
 
     def _shares(self, by_slot: dict[int, dict[int, SlotReport]]) -> MemoryShares | None:
@@ -125,9 +125,15 @@ class Coordinator:
                 events.append(Event(after.epoch, "spill", order.slot, reason, details))
             if order.clean is not None:
                 details = {
-                    "groups": order.clean[1] - order.clean[0],
+                    "groups": len(_owned(after, order)),
                     "stage": order.stage,
                     "results": told.get("owed", 0),
                 }
                 events.append(Event(after.epoch, "cleanUp", order.slot, reason, details))
         return events
+
+
+def _owned(after: Manifest, order: Order) -> Groups:
+    """The groups that an order cleans up: those of its interval that its slot owns."""
+    assert order.clean is not None
+    return Groups.of(after.assignment, order.slot).within(*order.clean)

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from watersmeet.adaptation.clean_up import owing_ranges
+from watersmeet.adaptation.clean_up import owing_groups
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.plan.tree import streams_of
-from watersmeet.state.manifest import ExtentRef, Manifest
+from watersmeet.state.manifest import Manifest
 
 Streams = frozenset[int]
 
@@ -33,8 +33,8 @@ def debts(plan: JoinPlan, manifest: Manifest) -> list[Debt]:
     found: dict[tuple[int, int, Streams], int] = {}
     for number in range(len(plan.stages)):
         for slot, extents in enumerate(manifest.extents[number]):
-            owing = owing_ranges(extents)
-            closed = [e for e in extents if e.since_us is not None and _overlaps(e, owing)]
+            owing = owing_groups(extents)
+            closed = [e for e in extents if e.since_us is not None and e.groups & owing]
             if closed:
                 above = [node for _, node in stores_and_nodes(plan, number, slot)]
                 for extent in closed:
@@ -42,10 +42,6 @@ def debts(plan: JoinPlan, manifest: Manifest) -> list[Debt]:
                     assert extent.since_us is not None
                     found[place] = min(extent.since_us, found.get(place, extent.since_us))
     return [Debt(*place, since) for place, since in found.items()]
-
-
-def _overlaps(extent: ExtentRef, ranges: Iterable[tuple[int, int]]) -> bool:
-    return any(extent.group_low < high and low < extent.group_high for low, high in ranges)
 
 
 def stores_and_nodes(plan: JoinPlan, stage: int, slot: int) -> Iterator[tuple[Streams, Streams]]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from watersmeet.engine.compaction import expired
 from watersmeet.engine.statistics import GroupCounts, Seen
 from watersmeet.plan.layout import StoreLayout
 from watersmeet.plan.stages import JoinPlan
-from watersmeet.state.manifest import ExtentRef, SegmentRef
+from watersmeet.state.groups import Groups
+from watersmeet.state.manifest import ExtentRef, Order, SegmentRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +24,8 @@ class SlotTask:
     watermark_us: int | None
     extents: tuple[ExtentRef, ...]
     segments: Mapping[str, SegmentRef]
-    group_low: int
-    group_high: int
+    groups: Groups
+    """What the slot owns."""
     reads: tuple[tuple[ExtentRef, ...], ...] = ()
     """In a stage of hops, per index: the extents of an index that another stage keeps."""
     closing_us: int | None = None
@@ -40,6 +41,13 @@ class SlotTask:
     keep: bool = False
     memory_bytes: int | None = None
     """What the stage may have in memory on this slot when the epoch ends."""
+    shares: Mapping[str, float] = field(default_factory=dict)
+    """By segment that extents of other slots name, too: which part of its bytes is this slot's (`state/shares.py`)."""
+
+    @property
+    def closed(self) -> tuple[ExtentRef, ...]:
+        """What was closed before the epoch, and has not expired."""
+        return tuple(extent for extent in self.extents if not extent.is_active and not self.has_expired(extent))
 
     def expiry_us(self, store: int) -> int | None:
         """Rows of a store that end by then can be part of no result with a row that is yet to arrive."""
@@ -73,3 +81,13 @@ def stores_of(plan: JoinPlan, task: SlotTask) -> list[StoreLayout]:
     if plan.aggregate is not None and task.stage == plan.aggregate.stage:
         return [plan.aggregate.layout]
     return plan.stages[task.stage].stores(task.stage, task.slot)
+
+
+def orders_of_stage(plan: JoinPlan, stage: int, orders: Iterable[Order]) -> dict[int, Order]:
+    """By slot: what it does in a stage beside joining. What a stage cannot do raises an error."""
+    found = {order.slot: order for order in orders if order.stage == stage}
+    is_able = stage < len(plan.stages) and not plan.stages[stage].hops
+    if not is_able and any(order.spill or order.clean is not None for order in found.values()):
+        kind = "stage of hops" if stage < len(plan.stages) else "stage of an aggregation"
+        raise ValueError(f"cannot spill or clean up in stage {stage}: a {kind} has no generations")
+    return found

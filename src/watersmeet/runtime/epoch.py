@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 
 from watersmeet.adaptation.frontiers import debts, frontier, frontier_of_stage, holds
 from watersmeet.adaptation.memory_shares import MemoryShares
-from watersmeet.engine.task import SlotReport, SlotTask
+from watersmeet.engine.task import SlotReport, SlotTask, orders_of_stage
 from watersmeet.errors import CheckpointError
-from watersmeet.plan.partitioning import group_ranges
 from watersmeet.plan.stages import Index, JoinPlan
+from watersmeet.state.groups import Groups
 from watersmeet.state.manifest import ExtentRef, Manifest, Order, reassign
+from watersmeet.state.shares import byte_shares
 
 GAUGES = (
     "memory_bytes",
@@ -47,14 +48,14 @@ def intake_of(plan: JoinPlan, reports: Iterable[SlotReport]) -> Intake:
     return Intake(tuple(rows.values()), tuple(times.values()))
 
 
-def resumed(plan: JoinPlan, manifest: Manifest, slots: int) -> Manifest:
-    """The state dealt out over the slots of this run."""
+def resumed(plan: JoinPlan, manifest: Manifest, slots: int, assignment: Sequence[int] | None = None) -> Manifest:
+    """The state dealt out over the slots of this run, evenly or as the assignment says."""
     if manifest.slots != slots and any(len(set(stage.shapes)) > 1 for stage in plan.stages):
         raise CheckpointError(
             f"the checkpoint has {manifest.slots} slots with plans of their own, this run {slots}",
             hint="keep the number of slots, or give all slots one plan from the start",
         )
-    return reassign(manifest, slots)
+    return reassign(manifest, slots, assignment)
 
 
 def slot_tasks(
@@ -63,10 +64,10 @@ def slot_tasks(
     """The tasks of one stage of the epoch after `manifest`, one per slot; the attempt fills in its own name."""
     tasks = []
     owed = debts(plan, manifest)
-    given = {order.slot: order for order in orders if order.stage == stage}
+    given = orders_of_stage(plan, stage, orders)
+    shares = byte_shares(manifest.extents[stage])
     groups = plan.aggregate is not None and stage == plan.aggregate.stage
     for slot, extents in enumerate(manifest.extents[stage]):
-        ranges = group_ranges(manifest.assignment, slot)
         order = given.get(slot, Order(stage, slot))
         tasks.append(
             SlotTask(
@@ -77,8 +78,7 @@ def slot_tasks(
                 watermark_us=manifest.closed_us if groups else manifest.watermark_us,
                 extents=extents,
                 segments=manifest.segments,
-                group_low=ranges[0][0] if ranges else 0,
-                group_high=ranges[-1][1] if ranges else 0,
+                groups=Groups.of(manifest.assignment, slot),
                 reads=() if groups else _reads(plan, manifest, stage, slot),
                 holds=() if groups else holds(plan, stage, slot, owed),
                 frontier_us=None if groups else frontier_of_stage(plan, stage, slot, manifest.watermark_us, owed),
@@ -86,6 +86,7 @@ def slot_tasks(
                 clean=order.clean,
                 keep=order.keep,
                 memory_bytes=None if memory is None else memory[slot][stage],
+                shares=shares[slot],
             )
         )
     return tasks

@@ -93,7 +93,9 @@ class InProcessQuery:
         merging: Merging = DEFAULT_MERGING,
         mode: OutputMode | None = None,
         spill: SpillSettings | None = None,
+        assignment: tuple[int, ...] | None = None,
     ) -> None:
+        """`assignment` is the slot of every partition group; None: dealt out evenly."""
         plain = query.aggregation is not None or all(item.column is not None for item in query.select)
         if not plain or query.filters:
             raise QueryError("filters and expressions in the select list are evaluated by Spark")
@@ -112,7 +114,7 @@ class InProcessQuery:
             self.manifest = from_json((folder / "manifests" / manifests[-1]).read_bytes())
         else:
             self.manifest = before_first_epoch(len(query.streams), self.plan.stage_count, partitions, slots)
-        self.manifest = resumed(self.plan, self.manifest, slots)
+        self.manifest = resumed(self.plan, self.manifest, slots, assignment)
         self.coordinator = Coordinator(self.plan, slots, memory_budget_bytes, spill)
         self.orders: tuple[Order, ...] = ()
         """What the next epoch does beside joining; if nothing, what the coordinator orders."""
@@ -143,6 +145,7 @@ class InProcessQuery:
         self.coordinator = self.coordinator.for_plan(plan)
         nowhere = [[0] * self.plan.stage_count] * last.slots
         nothing = before_first_epoch(len(self.query.streams), self.plan.stage_count, self.plan.partitions, last.slots)
+        nothing = replace(nothing, assignment=last.assignment)
 
         def join(before: Manifest, number: int) -> tuple[Sequence[SlotReport], Intake]:
             self.manifest = before

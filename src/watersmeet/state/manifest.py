@@ -1,6 +1,6 @@
 """The manifest: what the state is after an epoch, as a small versioned JSON value.
 
-A segment is a file; an *extent* is one run of it, cut to a range of partition groups, that belongs to one slot.
+A segment is a file; an *extent* is one run of it, cut to some partition groups, that belongs to one slot.
 Clean-up and a change of the number of slots only rewrite extents. Manifest e-1 holds everything epoch e needs: the
 watermark that decides lateness, the assignment of groups to slots, and the extents; and manifest e says which
 orders the epoch carried out beside joining, so that it can be computed again.
@@ -21,7 +21,8 @@ from operator import attrgetter
 from typing import Any
 
 from watersmeet.errors import CheckpointError
-from watersmeet.plan.partitioning import even_assignment, group_ranges
+from watersmeet.plan.partitioning import even_assignment
+from watersmeet.state.groups import Groups
 
 FORMAT_VERSION = 1
 BEFORE_FIRST_EPOCH = -1
@@ -41,7 +42,7 @@ class SegmentRef:
 
 @dataclass(frozen=True, slots=True)
 class ExtentRef:
-    """Run number `index` of a segment, cut to the groups [group_low, group_high)."""
+    """Run number `index` of a segment, cut to some groups: these may have rows in it, and no other rows count."""
 
     segment: str
     index: int
@@ -49,11 +50,14 @@ class ExtentRef:
     bucket: int
     rows: int
     expires_us: int | None
-    group_low: int
-    group_high: int
+    groups: Groups
     generation: int = ACTIVE
     since_us: int | None = None
     """Of a closed generation in a windowed query: nothing that it owes is earlier."""
+    is_piece: bool = False
+    """Whether a merge by range has made or cut it, and it was not dealt out anew since (`engine/layers.py`)."""
+    is_estimate: bool = False
+    """Whether `rows` is an estimate: the extent was cut by a change of slots, and no slot has opened it since."""
 
     @property
     def is_active(self) -> bool:
@@ -124,13 +128,29 @@ class Manifest:
     def to_json(self) -> bytes:
         value = {f.name: getattr(self, f.name) for f in fields(self)}
         value["segments"] = [[s.name, s.bytes, s.crc] for s in self.segments.values()]
-        value["extents"] = [[[_values(e) for e in slot] for slot in stage] for stage in self.extents]
+        value["extents"] = [[[extent_values(e) for e in slot] for slot in stage] for stage in self.extents]
         value["ran"] = [asdict(order) for order in self.ran]
         value["first"] = [asdict(batch) for batch in self.first]
         return json.dumps({"format": FORMAT_VERSION, **value}).encode()
 
 
 _values = attrgetter(*(f.name for f in fields(ExtentRef)))
+_GROUPS = [f.name for f in fields(ExtentRef)].index("groups")
+
+
+def extent_values(extent: ExtentRef) -> list[Any]:
+    """An extent as JSON values, its groups as a flat list of edges."""
+    values = list(_values(extent))
+    values[_GROUPS] = extent.groups.edges
+    return values
+
+
+def extent_of(values: Sequence[Any]) -> ExtentRef:
+    """The extent that `extent_values` wrote, or an earlier version, of one range of groups: its two ends."""
+    edges, end = values[_GROUPS], _GROUPS + 1
+    if isinstance(edges, int):
+        edges, end = values[_GROUPS : _GROUPS + 2], _GROUPS + 2
+    return ExtentRef(*[*values[:_GROUPS], Groups.of_edges(edges), *values[end:]])
 
 
 def before_first_epoch(streams: int, stages: int, partitions: int, slots: int) -> Manifest:
@@ -158,7 +178,7 @@ def from_json(data: bytes) -> Manifest:
         )
     segments = {name: SegmentRef(name, size, crc) for name, size, crc in value.pop("segments")}
     stages = value.pop("extents")
-    extents = tuple(tuple(tuple(ExtentRef(*entry) for entry in slot) for slot in stage) for stage in stages)
+    extents = tuple(tuple(tuple(extent_of(entry) for entry in slot) for slot in stage) for stage in stages)
     for name in ("times_max_us", "last_seen_ms", "assignment"):
         value[name] = tuple(value[name])
     value["ran"] = tuple(_order(entry) for entry in value.get("ran", ()))
@@ -175,22 +195,30 @@ def _first_batch(entry: dict[str, Any]) -> FirstBatch:
     return FirstBatch(**{**entry, "file": SegmentRef(**entry["file"]), "last_seen_ms": tuple(entry["last_seen_ms"])})
 
 
-def reassign(manifest: Manifest, slots: int) -> Manifest:
-    """The same state dealt out evenly over another number of slots; no file is touched."""
-    if manifest.slots == slots:
+def reassign(manifest: Manifest, slots: int, assignment: Sequence[int] | None = None) -> Manifest:
+    """The same state dealt out over another number of slots, evenly or as the assignment says; no file is touched."""
+    if assignment is None:
+        if manifest.slots == slots:
+            return manifest
+        assignment = even_assignment(len(manifest.assignment), slots)
+    if manifest.slots == slots and manifest.assignment == tuple(assignment):
         return manifest
-    assignment = even_assignment(len(manifest.assignment), slots)
-    owned = [group_ranges(assignment, slot) for slot in range(slots)]
-    extents = tuple(tuple(_dealt(stage, ranges) for ranges in owned) for stage in manifest.extents)
-    return replace(manifest, assignment=assignment, extents=extents)
+    owned = [Groups.of(assignment, slot) for slot in range(slots)]
+    extents = tuple(tuple(_dealt(stage, groups) for groups in owned) for stage in manifest.extents)
+    return replace(manifest, assignment=tuple(assignment), extents=extents)
 
 
-def _dealt(stage: Sequence[Sequence[ExtentRef]], ranges: Sequence[tuple[int, int]]) -> tuple[ExtentRef, ...]:
-    """What of a stage's extents lies in the ranges of groups."""
-    everything = [extent for slot in stage for extent in slot]
-    return tuple(part for extent in everything for low, high in ranges for part in _cut(extent, low, high))
+def _dealt(stage: Sequence[Sequence[ExtentRef]], groups: Groups) -> tuple[ExtentRef, ...]:
+    """What of a stage's extents lies in the groups."""
+    return tuple(part for slot in stage for extent in slot for part in _cut(extent, groups))
 
 
-def _cut(extent: ExtentRef, low: int, high: int) -> tuple[ExtentRef, ...]:
-    low, high = max(low, extent.group_low), min(high, extent.group_high)
-    return (replace(extent, group_low=low, group_high=high),) if low < high else ()
+def _cut(extent: ExtentRef, groups: Groups) -> tuple[ExtentRef, ...]:
+    """What of an extent lies in the groups, with about so many of its rows."""
+    found = extent.groups & groups
+    if not found:
+        return ()
+    if found == extent.groups:
+        return (extent,)
+    rows = -(-extent.rows * len(found) // len(extent.groups))
+    return (replace(extent, groups=found, rows=rows, is_piece=False, is_estimate=True),)

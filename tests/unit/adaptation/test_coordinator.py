@@ -10,6 +10,7 @@ from watersmeet.adaptation.spilling import SpillSettings
 from watersmeet.errors import OptionError
 from watersmeet.query.logical import JoinQuery, Stream, build_query
 from watersmeet.runtime.inprocess import InProcessQuery
+from watersmeet.state.manifest import Order
 
 SCHEMA = pa.schema([("k", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("v", pa.int64())])
 BUDGET = 60_000
@@ -84,6 +85,31 @@ def test_spilled_state_comes_back_when_there_is_room(tmp_path):
     assert not list(running.clean_up())
     everything = {name: pa.concat_tables(one[name] for one in fed) for name in "abc"}
     assert canonical(pa.concat_tables(found)) == canonical(duckdb_join(query, everything))
+
+
+def test_an_order_to_clean_up_is_about_groups_of_its_slot(tmp_path):
+    """Slot 0 owns even groups, slot 1 odd ones, and slot 2 none."""
+    running = InProcessQuery(
+        asked(None),
+        tmp_path,
+        slots=3,
+        partitions=8,
+        assignment=(0, 1) * 4,
+        spill=SpillSettings(policy=policy_named("largest"), budget_bytes=1 << 30),
+    )
+    rng = np.random.default_rng(3)
+    running.orders = (Order(0, 0, spill=(0, 2, 4, 6)), Order(0, 1, spill=(1, 3, 5, 7)))
+    running.run(batch(rng, 100, 0, keys=50))
+    assert running.coordinator.orders == ()
+    running.orders = (Order(0, 0, spill=(0, 2, 4, 6)), Order(0, 1, spill=(1, 3, 5, 7)))
+    running.run(batch(rng, 100, 0, keys=50))
+    assert running.coordinator.orders == (Order(0, 0, clean=(0, 7), keep=True), Order(0, 1, clean=(1, 8), keep=True))
+    running.run_orders(running.coordinator.orders[:1])
+    (event,) = running.events
+    assert event.details["groups"] == 4
+    groups = running.coordinator.ledger.table(running.manifest.assignment).to_pylist()
+    assert {row["group"] for row in groups if row["generations"]} == {1, 3, 5, 7}
+    assert running.coordinator._return(running.manifest, 2) == ()
 
 
 def test_a_policy_of_the_users_own(tmp_path):

@@ -12,7 +12,7 @@ import json
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import TypeAlias
@@ -30,7 +30,7 @@ from watersmeet.runtime.epoch import named
 from watersmeet.runtime.spark.grouping import received, reports_only, with_reports
 from watersmeet.runtime.spark.memory import remove_other_runs
 from watersmeet.runtime.spark.part_files import PartFolder, PartWriter
-from watersmeet.state.manifest import ExtentRef, SegmentRef
+from watersmeet.state.manifest import SegmentRef, extent_of, extent_values
 from watersmeet.state.part_file import PartFile
 from watersmeet.state.tiers import Tiers
 
@@ -58,13 +58,15 @@ class Folders:
 
 
 def report_to_json(report: SlotReport, files: Sequence[PartFile] = ()) -> str:
-    return json.dumps({**asdict(report), "files": [asdict(file) for file in files]})
+    value = asdict(replace(report, extents=()))
+    value["extents"] = [extent_values(extent) for extent in report.extents]
+    return json.dumps({**value, "files": [asdict(file) for file in files]})
 
 
 def report_from_json(text: str) -> tuple[SlotReport, list[PartFile]]:
     value = json.loads(text)
     files = [PartFile(**entry) for entry in value.pop("files")]
-    value["extents"] = tuple(ExtentRef(**entry) for entry in value["extents"])
+    value["extents"] = tuple(extent_of(entry) for entry in value["extents"])
     value["segments"] = tuple(SegmentRef(**entry) for entry in value["segments"])
     value["seen"] = {name: tuple(seen) for name, seen in value["seen"].items()}
     return SlotReport(**value), files
