@@ -24,6 +24,7 @@ from watersmeet.epoch.kinds import Spill
 from watersmeet.epoch.owing import is_owing
 from watersmeet.plan.default_tree import default_tree
 from watersmeet.plan.hops import is_mixed
+from watersmeet.plan.placement import Placement
 from watersmeet.plan.probe_orders import NO_ORDERS, ProbeOrders, default_orders
 from watersmeet.plan.tree import Join, nodes_of, parse_tree
 from watersmeet.query.logical import JoinQuery
@@ -205,12 +206,28 @@ def _starter(scenario: Scenario, folder: Path, setting: Setting) -> Callable[[Ep
             spill=None
             if setting.spill is None or setting.budget is None
             else SpillSettings(policy=policy_named(setting.spill), budget_bytes=setting.budget, upkeep=setting.upkeep),
+            placement=_drawn_placement(setting),
             merging=EAGER if setting.merge_rows is None else replace(EAGER, rows_min=setting.merge_rows, **STEPWISE),
             sink=sink,
             keeps_results=True,
         )
 
     return start
+
+
+def _drawn_placement(setting: Setting) -> Callable[[Iterable[str]], Placement] | None:
+    """Any groups for any slot, drawn anew for every key and number of slots. Some slots may have none."""
+    if setting.scatter is None:
+        return None
+
+    def drawn(keys: Iterable[str]) -> Placement:
+        owners = {}
+        for key in keys:
+            chance = random.Random(f"{setting.scatter} {setting.slots} {key}")
+            owners[key] = tuple(chance.choices(range(setting.slots), k=setting.partitions))
+        return Placement(setting.slots, owners)
+
+    return drawn
 
 
 def _drawn_orders(query: JoinQuery, trees: Sequence[Join], setting: Setting) -> ProbeOrders:

@@ -29,9 +29,9 @@ SPILL_MUTANTS = [
     ),
     Mutant(
         "what was closed before is forgotten by the next spill",
-        "engine.generations:close_groups",
-        "return Spilled(kept, [*before, *closed], writer.segments)",
-        "return Spilled(kept, closed, writer.segments)",
+        "engine.fold:fold",
+        "closed = [*task.closed, *spilled.closed]",
+        "closed = list(spilled.closed or task.closed)",
     ),
     Mutant(
         "rows expire that are still owed",
@@ -42,7 +42,7 @@ SPILL_MUTANTS = [
     Mutant(
         "rows that have ended are dropped at once beside closed generations",
         "engine.fold:fold",
-        "holds_all=bool(spilled.closed)",
+        "holds_all=bool(closed)",
         "holds_all=False",
     ),
     Mutant(
@@ -78,20 +78,20 @@ SPILL_MUTANTS = [
     Mutant(
         "clean-up leaves generations as they were",
         "engine.generations:relabelled",
-        "if low <= start and stop <= high:",
-        "if False:",
+        "if is_inside",
+        "if False",
     ),
     Mutant(
         "clean-up settles all groups",
         "engine.generations:relabelled",
-        "if low <= start and stop <= high:",
-        "if True:",
+        "if is_inside",
+        "if True",
     ),
     Mutant(
         "clean-up forgets groups beyond its range",
         "engine.generations:relabelled",
-        "for start, stop in ((extent.group_low, low), (low, high), (high, extent.group_high)):",
-        "for start, stop in ((extent.group_low, low), (low, high)):",
+        "in_three(extent.groups, low, high), strict=True",
+        "in_three(extent.groups, low, high)[:2], strict=False",
     ),
     Mutant(
         "results owed below do not hold back expiry above",
@@ -113,7 +113,7 @@ SPILL_MUTANTS = [
     ),
     Mutant(
         "nothing is ever cleaned up",
-        "adaptation.clean_up:owing_ranges",
+        "adaptation.clean_up:owing_groups",
         "if all(extent.is_active for extent in extents):",
         "if True:",
     ),

@@ -337,6 +337,7 @@ def _settings(draw: st.DrawFn) -> Setting:
         spill=draw(st.sampled_from((None, None, *sorted(POLICIES)))),
         upkeep=draw(st.sampled_from(sorted(UPKEEPS))),
         orders=draw(st.sampled_from((None, 0, 1, 2))),
+        scatter=draw(st.sampled_from((None, 0, 1, 2))),
     )
 
 

@@ -1,7 +1,7 @@
-"""Which groups are cleaned up next (S3): the lowest stage that owes something, a range of its groups at a time.
+"""Which groups are cleaned up next (S3): the lowest stage that owes something, an interval of its groups at a time.
 
 A stage is cleaned up when those below it are, because what they owe arrives there; the order is the papers'
-end-of-clean-up punctuation. Every range is an epoch, so a clean-up that is interrupted goes on where it was.
+end-of-clean-up punctuation. Every interval is an epoch, so a clean-up that is interrupted goes on where it was.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Container
 
 from watersmeet.epoch.kinds import Clean
-from watersmeet.epoch.owing import extents_of_stage, owing_ranges
+from watersmeet.epoch.owing import extents_of_stage, owing_groups
 from watersmeet.plan.stages import JoinPlan
+from watersmeet.state.groups import Groups
 from watersmeet.state.manifest import Manifest
+from watersmeet.state.shares import byte_shares, bytes_of
 
 BYTES_AT_ONCE = 64 << 20
 """Closed state of a slot that one epoch cleans up, unless one group has more."""
@@ -23,15 +25,22 @@ def cleaning_orders(
     """The orders of the next epoch of a clean-up; none when nothing is owed. What was cleaned up is active again on
     slots that have room for it."""
     for stage in range(len(plan.stages)):
-        orders = []
-        for slot in range(manifest.slots):
-            extents = extents_of_stage(plan, manifest, stage, slot)
-            if ranges := owing_ranges(extents):
-                low, high = ranges[0]
-                groups = high - low
-                size = sum(manifest.segments[name].bytes for name in {e.segment for e in extents if not e.is_active})
-                at_once = max(1, groups * bytes_at_once // max(1, size))
-                orders.append(Clean(stage, slot, low, min(high, low + at_once), keep=slot in kept_slots))
-        if orders:
-            return tuple(orders)
+        held = [extents_of_stage(plan, manifest, stage, slot) for slot in range(manifest.slots)]
+        owing = [owing_groups(extents) for extents in held]
+        if any(owing):
+            shares = byte_shares(held)
+            slots = [slot for slot, groups in enumerate(owing) if groups]
+            closed = {slot: {e.segment for e in held[slot] if not e.is_active} for slot in slots}
+            sizes = {slot: bytes_of(closed[slot], manifest.segments, shares[slot]) for slot in slots}
+            return tuple(
+                Clean(stage, slot, *_first(owing[slot], bytes_at_once, sizes[slot]), keep=slot in kept_slots)
+                for slot in slots
+            )
     return ()
+
+
+def _first(owing: Groups, bytes_at_once: int, size: int) -> tuple[int, int]:
+    """An interval from the first group that owes, with as many of them as have about so many bytes."""
+    groups = owing.numbers()
+    last = min(len(groups), max(1, len(groups) * bytes_at_once // max(1, size)))
+    return int(groups[0]), int(groups[last - 1]) + 1

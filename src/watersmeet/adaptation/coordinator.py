@@ -19,8 +19,8 @@ from watersmeet.epoch.owing import extents_of_stage
 from watersmeet.epoch.protocol import CleanUp, Goal, JoinBatch, Rest
 from watersmeet.epoch.task import SlotReport
 from watersmeet.epoch.tasks import windows_to_close
-from watersmeet.plan.partitioning import group_ranges
 from watersmeet.plan.stages import JoinPlan
+from watersmeet.state.groups import Groups
 from watersmeet.state.manifest import Manifest
 
 ASKED_FOR = "asked for"
@@ -80,8 +80,8 @@ class Coordinator:
             match order:
                 case Spill(stage, _, groups):
                     self.ledger.spilled(stage, groups)
-                case Clean(stage, _, low, high):
-                    self.ledger.cleaned(stage, range(low, high))
+                case Clean(stage, slot, low, high):
+                    self.ledger.cleaned(stage, self._owned(after, stage, slot).within(low, high).numbers().tolist())
         if not reports:
             return
         self.ledger.add(reports, with_rows=has_rows(epoch))
@@ -93,8 +93,9 @@ class Coordinator:
         self.memory = self._shares()
         self._decide(after)
 
-    def events(self, epoch: Epoch, number: int, reports: Sequence[SlotReport]) -> list[Event]:
-        """What the orders that an epoch carried out have changed."""
+    def events(self, epoch: Epoch, before: Manifest, reports: Sequence[SlotReport]) -> list[Event]:
+        """What the orders that an epoch on a state carried out have changed."""
+        number = before.epoch + 1
         counts = {(report.stage, report.slot): report.counts for report in reports}
         otherwise = epoch.reason if isinstance(epoch, Cleaning) else ASKED_FOR
         events = []
@@ -106,7 +107,8 @@ class Coordinator:
                     details = {"groups": len(groups), "bytes": told.get("spilled_bytes", 0), "stage": stage}
                     events.append(Event(number, "spill", slot, reason, details))
                 case Clean(stage, slot, low, high):
-                    details = {"groups": high - low, "stage": stage, "results": told.get("owed", 0)}
+                    cleaned = self._owned(before, stage, slot).within(low, high)
+                    details = {"groups": len(cleaned), "stage": stage, "results": told.get("owed", 0)}
                     events.append(Event(number, "cleanUp", slot, reason, details))
         return events
 
@@ -147,10 +149,13 @@ class Coordinator:
     def _return(self, after: Manifest, slot: int) -> tuple[Order, ...]:
         """All closed groups of a slot, lowest stages first as always, are cleaned up and become active."""
         for stage in range(len(self.plan.stages)):
-            if any(not extent.is_active for extent in extents_of_stage(self.plan, after, stage, slot)):
-                ranges = group_ranges(after.placement.owners[self.plan.key_of_stage(stage)], slot)
-                return (Clean(stage, slot, ranges[0][0], ranges[-1][1], keep=True),)
+            owned = self._owned(after, stage, slot)
+            if owned and any(not extent.is_active for extent in extents_of_stage(self.plan, after, stage, slot)):
+                return (Clean(stage, slot, owned.low, owned.high, keep=True),)
         return ()
+
+    def _owned(self, manifest: Manifest, stage: int, slot: int) -> Groups:
+        return Groups.of(manifest.placement.owners[self.plan.key_of_stage(stage)], slot)
 
     def _shares(self) -> MemoryShares | None:
         if self.budget is None:

@@ -78,7 +78,7 @@ def _shown(plan: AggregatePlan, task: SlotTask, held: list[Run], delta: list[Run
     runs = [*held, *delta]
     if plan.mode == "complete":
         groups = whole_groups(plan, runs)
-        if not groups and plan.is_global and task.group_low == 0 < task.group_high:
+        if not groups and plan.is_global and 0 in task.groups:
             yield nothing_yet(plan)
     else:
         groups = parts_of_groups(plan, delta, runs)

@@ -7,7 +7,7 @@ epoch may do, is said in `engine/compaction.py`.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -22,15 +22,17 @@ from watersmeet.engine.compaction import (
     share_alive,
 )
 from watersmeet.engine.generations import NOTHING_SPILLED, Piece, Spilled, coalesced, end_of, opened, relabelled
-from watersmeet.engine.layers import Grid, Layer, Merge, cut_to_groups, depth, merged
+from watersmeet.engine.layers import Grid, Layer, Merge, depth, merged
 from watersmeet.engine.statistics import Tally, weight_of
 from watersmeet.epoch.task import SlotReport, SlotTask, expired, stores_of
 from watersmeet.failpoints import failpoint
 from watersmeet.plan.layout import StoreLayout
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.plan.tree import Leaf
+from watersmeet.state.cuts import copies
 from watersmeet.state.manifest import ExtentRef, SegmentRef
 from watersmeet.state.run import Run, merge_runs
+from watersmeet.state.shares import bytes_of
 from watersmeet.state.tiers import Tiers, segment_name, task_name
 
 DEFAULT_MERGING = Merging()
@@ -43,20 +45,21 @@ MEMORY_MIN = 1 << 16
 def open_state(plan: JoinPlan, task: SlotTask, tiers: Tiers, tally: Tally) -> list[Layer]:
     """The active layers of the slot, oldest first: extents that have not expired, cut to their groups.
 
-    Files that hold nothing active leave memory.
+    Files that hold nothing active leave memory, unless other slots have rows in them.
     """
     by_segment: dict[str, list[ExtentRef]] = defaultdict(list)
     for extent in task.extents:
         if extent.is_active and not task.has_expired(extent):
             by_segment[extent.segment].append(extent)
-    dead = {extent.segment for extent in task.extents} - by_segment.keys()
+    dead = {extent.segment for extent in task.extents} - by_segment.keys() - task.shares.keys()
     tally.counts["expired"] += sum(e.rows for e in task.extents if task.has_expired(e))
     with tally.spent_on("expire"):
         tiers.leave(dead, task_name(task.epoch, task.stage, task.slot))
+        copies.forget_missing(str(tiers.durable))
     layers = []
     for name, extents in by_segment.items():
         runs = tiers.open(task.segments[name])
-        pairs = [(extent, _cut(runs[extent.index][1], extent, plan.partitions)) for extent in extents]
+        pairs = [(extent, _cut(runs[extent.index][1], extent, plan.partitions, tiers)) for extent in extents]
         held = [(_counted(extent, run.rows), run) for extent, run in pairs if run.rows]
         if held:
             pieces = tuple((extent.store, run) for extent, run in held)
@@ -77,9 +80,10 @@ def fold(
 ) -> SlotReport:
     """The state after the epoch: old layers and arrived chunks, dead rows dropped, merged by tier, written.
 
-    `spilled` has what the epoch has written already, and all that is closed.
+    `spilled` has what the epoch has closed and written already. What was closed before stays until it expires.
     """
-    bounds = _expiry_bounds(plan, task, arrived, holds_all=bool(spilled.closed))
+    closed = [*task.closed, *spilled.closed]
+    bounds = _expiry_bounds(plan, task, arrived, holds_all=bool(closed))
     with tally.spent_on("insert"):
         kept, segments = _written(plan, task, layers, arrived, tiers, merging, merge, bounds, spilled.segments)
     for store, run in (pair for chunk in arrived for pair in chunk):
@@ -89,14 +93,13 @@ def fold(
     tally.counts["expired"] += sum(layer.rows for layer in layers) + inserted - sum(layer.rows for layer in kept)
     refs = {**task.segments, **{ref.name: ref for ref in segments}}
     pieces = [Piece(e, run) for layer in kept for e, (_, run) in zip(layer.extents, layer.runs, strict=True)]
-    closed = list(spilled.closed)
     if task.clean is not None:
         failpoint("groups-cleaned")
         pieces = relabelled([*pieces, *opened(plan, closed, refs, tiers)], task, plan.partitions)
-        closed = coalesced([piece.extent for piece in pieces if not piece.extent.is_active])
+        closed = coalesced([piece.extent for piece in pieces if not piece.extent.is_active], task.groups)
         pieces = [piece for piece in pieces if piece.extent.is_active]
     stores = stores_of(plan, task)
-    _retain(pieces, refs, plan.partitions, stores, bounds, tiers)
+    _retain(task, pieces, refs, plan.partitions, stores, bounds, tiers)
     return _report(task, stores, pieces, closed, segments, tiers, tally)
 
 
@@ -140,6 +143,7 @@ def _written(
 
 
 def _retain(
+    task: SlotTask,
     active: Sequence[Piece],
     segments: Mapping[str, SegmentRef],
     partitions: int,
@@ -164,7 +168,8 @@ def _retain(
         return buckets[name], -segments[name].bytes.bit_length(), tiers.is_resident(name), name
 
     order = sorted(alive, key=importance, reverse=True)
-    tiers.retain([segments[name] for name in order], max(MEMORY_MIN, int(MEMORY_PER_ALIVE * alive.total())))
+    limit = max(MEMORY_MIN, int(MEMORY_PER_ALIVE * alive.total()))
+    tiers.retain([segments[name] for name in order], limit, task.shares)
 
 
 class _Work:
@@ -172,7 +177,7 @@ class _Work:
 
     def __init__(self, task: SlotTask, partitions: int, merging: Merging, allowance: int, merge: Merge) -> None:
         self.task, self.merging, self.merge = task, merging, merge
-        self.grid = Grid.over(task.group_low, task.group_high, partitions, merging.cells)
+        self.grid = Grid.over(task.groups, partitions, merging.cells)
         self.allowance = self.left = allowance
 
     def merge_small(self, shelf: Sequence[Layer], *, is_closed: bool) -> list[Layer]:
@@ -204,13 +209,12 @@ class _Work:
         self.left -= share.rows
         cuts = {id(large[i]): self.grid.cut(large[i], share.first, share.last) for i in share.members}
         rest = [cuts[id(layer)][1] if id(layer) in cuts else layer for layer in shelf]
-        groups = self.grid.edges[share.first], self.grid.edges[share.last]
+        groups = self.task.groups.within(self.grid.edges[share.first], self.grid.edges[share.last])
         piece = replace(merged([inside for inside, _ in cuts.values()], self.merge), groups=groups)
         return [layer for layer in [piece, *rest] if layer.rows]
 
     def _is_small(self, layer: Layer) -> bool:
-        whole = layer.covers(self.task.group_low, self.task.group_high)
-        return not layer.extents or (whole and 2 * layer.rows <= self.allowance)
+        return not layer.extents or (2 * layer.rows <= self.allowance and layer.is_whole(self.task.groups))
 
 
 def _report(
@@ -227,25 +231,22 @@ def _report(
     counts = tally.counts
     counts["memory_bytes"] = tiers.resident_bytes
     counts["fetched_bytes"] = tiers.fetched_bytes
-    counts["state_bytes"] = _bytes([*extents, *closed], refs)
-    counts["active_bytes"] = _bytes(extents, refs)
+    files = {extent.segment for extent in extents}
+    closed_files = {extent.segment for extent in closed}
+    counts["state_bytes"] = bytes_of(files | closed_files, refs, task.shares)
+    counts["active_bytes"] = bytes_of(files, refs, task.shares)
     if closed:
         counts["closed_rows"] = sum(extent.rows for extent in closed)
-        counts["closed_bytes"] = _bytes(closed, refs)
+        counts["closed_bytes"] = bytes_of(closed_files, refs, task.shares)
     tally.weigh(task.stage, stores, ((piece.extent, piece.run) for piece in active))
-    used = {extent.segment for extent in (*extents, *closed)}
+    used = files | closed_files
     named = tuple(ref for ref in segments if ref.name in used)
     tiers.unwrite(ref.name for ref in segments if ref.name not in used)
     if task.clean is not None:
-        extents = coalesced(extents)
+        extents = coalesced(extents, task.groups)
     return SlotReport(
         task.epoch, task.stage, task.slot, (*extents, *closed), named, dict(counts), tally.groups(), tally.seen
     )
-
-
-def _bytes(extents: Iterable[ExtentRef], refs: Mapping[str, SegmentRef]) -> int:
-    """The bytes of the files that hold some extents."""
-    return sum(refs[name].bytes for name in {extent.segment for extent in extents})
 
 
 def read_state(plan: JoinPlan, task: SlotTask, extents: Sequence[ExtentRef], tiers: Tiers) -> list[Run]:
@@ -254,7 +255,7 @@ def read_state(plan: JoinPlan, task: SlotTask, extents: Sequence[ExtentRef], tie
     bound = task.watermark_us if hold is None or task.watermark_us is None else min(hold, task.watermark_us)
     alive = [extent for extent in extents if not expired(extent.expires_us, bound)]
     opened = {name: tiers.peek(task.segments[name]) for name in {extent.segment for extent in alive}}
-    return [run for e in alive if (run := _cut(opened[e.segment][e.index][1], e, plan.partitions)).rows]
+    return [run for e in alive if (run := _cut(opened[e.segment][e.index][1], e, plan.partitions, tiers)).rows]
 
 
 def _alive(layer: Layer, bounds: Sequence[int | None]) -> Layer:
@@ -270,11 +271,11 @@ def _alive(layer: Layer, bounds: Sequence[int | None]) -> Layer:
 
 
 def _counted(extent: ExtentRef, rows: int) -> ExtentRef:
-    return extent if extent.rows == rows else replace(extent, rows=rows)
+    return extent if extent.rows == rows and not extent.is_estimate else replace(extent, rows=rows, is_estimate=False)
 
 
-def _cut(run: Run, extent: ExtentRef, partitions: int) -> Run:
-    return cut_to_groups(run, extent.group_low, extent.group_high, partitions)
+def _cut(run: Run, extent: ExtentRef, partitions: int, tiers: Tiers) -> Run:
+    return copies.rows_of(extent, run, partitions, str(tiers.durable))
 
 
 def _expiry_bounds(
@@ -320,8 +321,9 @@ def _layers_of(
 
 
 def _named(layer: Layer, segment: str, task: SlotTask, stores: Sequence[StoreLayout]) -> tuple[ExtentRef, ...]:
-    groups = layer.groups or (task.group_low, task.group_high)
+    is_piece = layer.groups is not None
+    groups = task.groups if layer.groups is None else layer.groups
     return tuple(
-        ExtentRef(segment, index, store, layer.bucket, run.rows, end_of(run, stores[store]), *groups)
+        ExtentRef(segment, index, store, layer.bucket, run.rows, end_of(run, stores[store]), groups, is_piece=is_piece)
         for index, (store, run) in enumerate(layer.runs)
     )

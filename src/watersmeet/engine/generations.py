@@ -21,12 +21,14 @@ from itertools import pairwise
 import numpy as np
 
 from watersmeet.engine.compaction import ends_of
-from watersmeet.engine.layers import Layer, cut_to_groups, rows_by_group
+from watersmeet.engine.layers import Layer, in_three, rows_by_group, slice_of
 from watersmeet.epoch.task import SlotTask, stores_of
 from watersmeet.failpoints import failpoint
 from watersmeet.plan.layout import StoreLayout
 from watersmeet.plan.partitioning import group_of
 from watersmeet.plan.stages import JoinPlan
+from watersmeet.state.cuts import cut_to_groups
+from watersmeet.state.groups import Groups
 from watersmeet.state.manifest import ACTIVE, SETTLED, ExtentRef, SegmentRef
 from watersmeet.state.run import Mask, Run, merge_runs, select_keys
 from watersmeet.state.tiers import Tiers, segment_name, task_name
@@ -54,7 +56,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spilled:
-    """The active layers after some groups were closed, all that is closed, and the files that were written for it."""
+    """The active layers after some groups were closed, what was closed of them, and the files written for both."""
 
     layers: Sequence[Layer] = ()
     closed: Sequence[ExtentRef] = ()
@@ -77,9 +79,9 @@ def opened(
     found = []
     for extent in extents:
         whole = by_name[extent.segment][extent.index][1]
-        run = cut_to_groups(whole, extent.group_low, extent.group_high, plan.partitions)
+        run = cut_to_groups(whole, extent.groups, plan.partitions, None if extent.is_estimate else extent.rows)
         if run.rows:
-            found.append(Piece(replace(extent, rows=run.rows), run))
+            found.append(Piece(replace(extent, rows=run.rows, is_estimate=False), run))
     return found
 
 
@@ -88,30 +90,30 @@ def parts_of(pieces: Iterable[Piece]) -> list[Part]:
 
 
 def close_groups(plan: JoinPlan, task: SlotTask, layers: Sequence[Layer], tiers: Tiers) -> Spilled:
-    """Close the groups that the task names, in all stores together; what was closed before is passed on."""
-    before = [extent for extent in task.extents if not extent.is_active and not task.has_expired(extent)]
+    """Close the groups that the task names, in all stores together."""
     if not task.spill:
-        return Spilled(layers, before)
+        return Spilled(layers)
     chosen = chosen_groups(plan, task)
     touched = [any(_positions(run, chosen, plan.partitions).any() for _, run in layer.runs) for layer in layers]
     rewritten = [layer for layer, is_touched in zip(layers, touched, strict=True) if is_touched]
     kept = [layer for layer, is_touched in zip(layers, touched, strict=True) if not is_touched]
     writer = _Writer(plan, task, tiers)
     runs = [run for layer in rewritten for _, run in layer.runs]
-    ranges = ranges_by_rows(runs, task.group_low, task.group_high, plan.partitions, ROWS_AT_ONCE)
+    ranges = ranges_by_rows(runs, task.groups.low, task.groups.high, plan.partitions, ROWS_AT_ONCE)
+    leaving = Groups.where(chosen)
     closed: list[ExtentRef] = []
     for bucket in sorted({layer.bucket for layer in rewritten}):
         shelf = [pair for layer in rewritten if layer.bucket == bucket for pair in layer.runs]
-        for groups in ranges:
+        for low, high in ranges:
+            groups = task.groups.within(low, high)
             going, staying = _divided(shelf, groups, chosen, plan.partitions)
-            closed += [piece.extent for piece in writer.write(bucket, groups, going, task.epoch + 2)]
-            pieces = writer.write(bucket, groups, staying, ACTIVE)
+            closed += [piece.extent for piece in writer.write(bucket, groups & leaving, going, task.epoch + 2)]
+            pieces = writer.write(bucket, groups - leaving, staying, ACTIVE, is_piece=len(ranges) > 1)
             if pieces:
-                whole = groups if len(ranges) > 1 else None
                 stored = tuple((piece.extent.store, piece.run) for piece in pieces)
-                kept.append(Layer(bucket, stored, tuple(piece.extent for piece in pieces), whole))
+                kept.append(Layer(bucket, stored, tuple(piece.extent for piece in pieces)))
     failpoint("groups-closed")
-    return Spilled(kept, [*before, *closed], writer.segments)
+    return Spilled(kept, closed, writer.segments)
 
 
 def divided(plan: JoinPlan, task: SlotTask, parts: Sequence[Part]) -> list[Part]:
@@ -138,30 +140,28 @@ def relabelled(pieces: Sequence[Piece], task: SlotTask, partitions: int) -> list
     found = []
     for piece in pieces:
         extent = piece.extent
-        for start, stop in ((extent.group_low, low), (low, high), (high, extent.group_high)):
-            start, stop = max(start, extent.group_low), min(stop, extent.group_high)
-            run = cut_to_groups(piece.run, start, stop, partitions) if start < stop else None
-            if run is None or not run.rows:
-                continue
-            part = replace(extent, rows=run.rows, group_low=start, group_high=stop)
-            if low <= start and stop <= high:
-                part = _settled(part, run, task)
-            found.append(Piece(part, run))
+        for is_inside, groups in zip((False, True, False), in_three(extent.groups, low, high), strict=True):
+            run = slice_of(piece.run, groups, partitions)
+            if run.rows:
+                part = replace(extent, rows=run.rows, groups=groups)
+                found.append(Piece(_settled(part, run, task) if is_inside else part, run))
     return found
 
 
-def coalesced(extents: Sequence[ExtentRef]) -> list[ExtentRef]:
-    """Neighbouring extents of one run and generation as one."""
+def coalesced(extents: Sequence[ExtentRef], owned: Groups) -> list[ExtentRef]:
+    """Extents of one run and generation as one where the slot owns no group between them."""
     found: list[ExtentRef] = []
-    for extent in sorted(extents, key=lambda e: (e.segment, e.index, e.generation, e.group_low)):
+    for extent in sorted(extents, key=lambda e: (e.segment, e.index, e.generation, e.groups.low)):
         last = found[-1] if found else None
-        if last is not None and last.group_high == extent.group_low and _name(last) == _name(extent):
+        if last is not None and _name(last) == _name(extent) and not owned.within(last.groups.high, extent.groups.low):
             since = [s for s in (last.since_us, extent.since_us) if s is not None]
             ends = [e for e in (last.expires_us, extent.expires_us) if e is not None]
             found[-1] = replace(
                 last,
                 rows=last.rows + extent.rows,
-                group_high=extent.group_high,
+                groups=last.groups | extent.groups,
+                is_piece=last.is_piece or extent.is_piece,
+                is_estimate=last.is_estimate or extent.is_estimate,
                 since_us=min(since, default=None),
                 expires_us=max(ends, default=None),
             )
@@ -173,7 +173,7 @@ def coalesced(extents: Sequence[ExtentRef]) -> list[ExtentRef]:
 def ranges_by_rows(
     runs: Sequence[Run], group_low: int, group_high: int, partitions: int, rows_max: int
 ) -> list[tuple[int, int]]:
-    """The groups as ranges that have about `rows_max` rows each, or are one group."""
+    """The groups between two as ranges that have about `rows_max` rows each, or are one group."""
     rows = np.zeros(partitions, dtype=np.int64)
     for run in runs:
         rows += rows_by_group(run, partitions)
@@ -200,7 +200,7 @@ class _Writer:
         self.segments: list[SegmentRef] = []
 
     def write(
-        self, bucket: int, groups: tuple[int, int], by_store: dict[int, list[Run]], generation: int
+        self, bucket: int, groups: Groups, by_store: dict[int, list[Run]], generation: int, *, is_piece: bool = False
     ) -> list[Piece]:
         runs = [(store, run) for store, parts in sorted(by_store.items()) for run in merge_runs(parts)]
         if not runs:
@@ -212,11 +212,9 @@ class _Writer:
         self.segments.append(ref)
         pieces = []
         for index, (store, run) in enumerate(runs):
-            extent = ExtentRef(
-                name, index, store, bucket, run.rows, end_of(run, self.stores[store]), *groups, generation
-            )
-            if generation != ACTIVE:
-                extent = replace(extent, since_us=_since(run, self.task))
+            since = None if generation == ACTIVE else _since(run, self.task)
+            ends = end_of(run, self.stores[store])
+            extent = ExtentRef(name, index, store, bucket, run.rows, ends, groups, generation, since, is_piece)
             pieces.append(Piece(extent, run))
         # What was written is read from its file from now on: the rows need not stay in this process.
         stored = self.tiers.peek(ref) if generation == ACTIVE else self.tiers.read(ref)
@@ -224,12 +222,12 @@ class _Writer:
 
 
 def _divided(
-    shelf: Sequence[tuple[int, Run]], groups: tuple[int, int], chosen: Mask, partitions: int
+    shelf: Sequence[tuple[int, Run]], groups: Groups, chosen: Mask, partitions: int
 ) -> tuple[dict[int, list[Run]], dict[int, list[Run]]]:
-    """The rows of a range of groups: of chosen groups, and of others; by store."""
+    """The rows of some neighbouring groups: of chosen groups, and of others; by store."""
     sides: tuple[dict[int, list[Run]], dict[int, list[Run]]] = defaultdict(list), defaultdict(list)
     for store, run in shelf:
-        part = cut_to_groups(run, *groups, partitions)
+        part = slice_of(run, groups, partitions)
         going = _positions(part, chosen, partitions)
         for side, positions in zip(sides, (going, ~going), strict=True):
             if positions.any():

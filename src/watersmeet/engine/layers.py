@@ -15,6 +15,8 @@ from itertools import accumulate
 import numpy as np
 
 from watersmeet.plan.partitioning import first_hash
+from watersmeet.state.cuts import cut_to_groups
+from watersmeet.state.groups import Groups
 from watersmeet.state.manifest import ExtentRef
 from watersmeet.state.run import Hashes, Ints, Run, merge_runs
 
@@ -26,37 +28,43 @@ Merge = Callable[[Sequence[Run]], list[Run]]
 class Layer:
     """Runs of one bucket with their stores; `extents`, one for each run, name them once they are in a segment.
 
-    `groups` is the range that a piece was merged in; None for a layer of all groups.
+    `groups` are those that a piece was merged in; None for a layer of all groups.
     """
 
     bucket: int
     runs: tuple[tuple[int, Run], ...]
     extents: tuple[ExtentRef, ...] = ()
-    groups: tuple[int, int] | None = None
+    groups: Groups | None = None
 
     @property
     def rows(self) -> int:
         return sum(e.rows for e in self.extents) if self.extents else sum(run.rows for _, run in self.runs)
 
-    def covers(self, group_low: int, group_high: int) -> bool:
-        """Whether the layer is no piece and has not been cut, as far as those groups go."""
-        return self.groups is None and all(
-            e.group_low <= group_low and e.group_high >= group_high for e in self.extents
-        )
+    def is_whole(self, owned: Groups) -> bool:
+        """Whether no merge by range has made or cut the layer, as far as the groups of the slot go.
+
+        What a change of slots has left of a file is whole, though it has some of the groups only: or it would never be
+        merged with others like it.
+        """
+        return self.groups is None and all(not e.is_piece or e.groups.covers(owned) for e in self.extents)
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """The groups of a slot, divided into cells: the finest ranges in which its layers are merged."""
+    """The groups of a slot, divided into cells: the finest ranges in which its layers are merged.
+
+    All cells have about as many groups that the slot owns; between two edges there may be groups of other slots.
+    """
 
     edges: tuple[int, ...]
     partitions: int
 
     @staticmethod
-    def over(group_low: int, group_high: int, partitions: int, cells: int) -> Grid:
-        groups = group_high - group_low
-        cells = max(1, min(cells, groups))
-        return Grid(tuple(group_low + groups * i // cells for i in range(cells + 1)), partitions)
+    def over(groups: Groups, partitions: int, cells: int) -> Grid:
+        owned = groups.numbers()
+        cells = max(1, min(cells, len(owned)))
+        firsts = (int(owned[len(owned) * i // cells]) for i in range(cells)) if len(owned) else (0,)
+        return Grid((*firsts, groups.high), partitions)
 
     def hash_at(self, edge: int) -> int:
         return first_hash(self.edges[edge], self.partitions)
@@ -76,13 +84,10 @@ class Grid:
         low, high = self.edges[first], self.edges[last]
         sides: tuple[list[tuple[int, Run, ExtentRef]], ...] = ([], [])
         for (store, run), extent in zip(layer.runs, layer.extents, strict=True):
-            for side, (start, stop) in ((1, (extent.group_low, low)), (0, (low, high)), (1, (high, extent.group_high))):
-                start, stop = max(start, extent.group_low), min(stop, extent.group_high)
-                if start < stop:
-                    part = cut_to_groups(run, start, stop, self.partitions)
-                    if part.rows:
-                        kept = replace(extent, rows=part.rows, group_low=start, group_high=stop)
-                        sides[side].append((store, part, kept))
+            for side, groups in zip((1, 0, 1), in_three(extent.groups, low, high), strict=True):
+                part = slice_of(run, groups, self.partitions)
+                if part.rows:
+                    sides[side].append((store, part, replace(extent, rows=part.rows, groups=groups, is_piece=True)))
         inside, outside = (
             Layer(layer.bucket, tuple((store, run) for store, run, _ in side), tuple(e for _, _, e in side))
             for side in sides
@@ -96,12 +101,18 @@ def depth(layers: Sequence[Layer]) -> int:
     for layer in layers:
         for extent in layer.extents:
             if extent.store == layer.extents[0].store:
-                edges += (extent.group_low, 1), (extent.group_high, -1)
+                edges += ((edge, 1 - 2 * (number % 2)) for number, edge in enumerate(extent.groups.edges))
     return max(accumulate(change for _, change in sorted(edges)), default=0)
 
 
-def cut_to_groups(run: Run, group_low: int, group_high: int, partitions: int) -> Run:
-    return run.between_hashes(first_hash(group_low, partitions), first_hash(group_high, partitions))
+def in_three(groups: Groups, low: int, high: int) -> tuple[Groups, Groups, Groups]:
+    """Groups below, in and above [low, high)."""
+    return groups.within(0, low), groups.within(low, high), groups.within(high, max(high, groups.high))
+
+
+def slice_of(run: Run, groups: Groups, partitions: int) -> Run:
+    """The rows between the first and the last of some groups, of a run that has no others there."""
+    return cut_to_groups(run, Groups.between(groups.low, groups.high), partitions)
 
 
 def rows_by_group(run: Run, partitions: int) -> Ints:

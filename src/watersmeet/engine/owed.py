@@ -19,9 +19,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from watersmeet.engine.generations import Part, ranges_by_rows
-from watersmeet.engine.layers import cut_to_groups
+from watersmeet.engine.layers import slice_of
 from watersmeet.engine.mjoin import Generations, Joined, probe
 from watersmeet.plan.nodes import NodePlan
+from watersmeet.state.groups import Groups
 
 ROWS_AT_ONCE = 1 << 19
 """Rows of a node that are cleaned up at once, unless one group has more."""
@@ -36,10 +37,11 @@ def owed_in_groups(
         return
     runs = [part.run for part in of_node]
     for low, high in ranges_by_rows(runs, group_low, group_high, partitions, ROWS_AT_ONCE):
-        cut = [Part(p.store, p.generation, cut_to_groups(p.run, low, high, partitions)) for p in of_node]
-        here = [part for part in cut if part.run.rows]
-        if len({part.generation for part in here}) > 1:
-            inputs = _by_input(node, here)
+        here = Groups.between(low, high)
+        cut = [Part(p.store, p.generation, slice_of(p.run, here, partitions)) for p in of_node]
+        held = [part for part in cut if part.run.rows]
+        if len({part.generation for part in held}) > 1:
+            inputs = _by_input(node, held)
             yield from _mixed(node, 0, inputs[0], inputs)
 
 

@@ -126,7 +126,7 @@ def _expiring(plan: JoinPlan, task: SlotTask, spilled: Spilled, work: Work, tier
         return
     refs = {**task.segments, **{ref.name: ref for ref in spilled.segments}}
     expiring = divided(plan, task, parts_of(opened(plan, ending, task.segments, tiers)))
-    closed = parts_of(opened(plan, spilled.closed, refs, tiers))
+    closed = parts_of(opened(plan, [*task.closed, *spilled.closed], refs, tiers))
     active = [part for part in expiring if part.generation == ACTIVE]
     for part in active:
         work.stores[part.store].append(part.run)  # what is owed below still meets them
@@ -142,7 +142,7 @@ def _cleaned(plan: JoinPlan, task: SlotTask, spilled: Spilled, work: Work, tiers
     """What the groups of the task's range owe, node by node, children first."""
     assert task.clean is not None
     refs = {**task.segments, **{ref.name: ref for ref in spilled.segments}}
-    closed = parts_of(opened(plan, spilled.closed, refs, tiers))
+    closed = parts_of(opened(plan, [*task.closed, *spilled.closed], refs, tiers))
     for number, node in enumerate(work.nodes):
         for joined in owed_in_groups(node, [*closed, *work.active()], *task.clean, plan.partitions):
             yield from work.deliver(number, joined)

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from watersmeet.epoch.owing import extents_of_stage, owing_ranges
+from watersmeet.epoch.owing import extents_of_stage, owing_groups
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.plan.tree import streams_of
-from watersmeet.state.manifest import ExtentRef, Manifest
+from watersmeet.state.manifest import Manifest
 
 Streams = frozenset[int]
 
@@ -36,8 +36,8 @@ def debts(plan: JoinPlan, manifest: Manifest) -> list[Debt]:
     for number in range(len(plan.stages)):
         for slot in range(manifest.slots):
             extents = extents_of_stage(plan, manifest, number, slot)
-            owing = owing_ranges(extents)
-            closed = [e for e in extents if e.since_us is not None and _overlaps(e, owing)]
+            owing = owing_groups(extents)
+            closed = [e for e in extents if e.since_us is not None and e.groups & owing]
             if closed:
                 above = [node for _, node in stores_and_nodes(plan, number, slot)]
                 for extent in closed:
@@ -45,10 +45,6 @@ def debts(plan: JoinPlan, manifest: Manifest) -> list[Debt]:
                     assert extent.since_us is not None
                     found[place] = min(extent.since_us, found.get(place, extent.since_us))
     return [Debt(*place, since) for place, since in found.items()]
-
-
-def _overlaps(extent: ExtentRef, ranges: Iterable[tuple[int, int]]) -> bool:
-    return any(extent.group_low < high and low < extent.group_high for low, high in ranges)
 
 
 def stores_and_nodes(plan: JoinPlan, stage: int, slot: int) -> Iterator[tuple[Streams, Streams]]:

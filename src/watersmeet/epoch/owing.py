@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
 
 from watersmeet.plan.stages import JoinPlan
+from watersmeet.state.groups import NO_GROUPS, Groups
 from watersmeet.state.manifest import ExtentRef, Manifest
 
 
-def owing_ranges(extents: Sequence[ExtentRef]) -> list[tuple[int, int]]:
-    """Ranges of groups whose extents are of several generations: what these owe each other is not emitted yet."""
+def owing_groups(extents: Sequence[ExtentRef]) -> Groups:
+    """Groups whose extents are of several generations: what these owe each other is not emitted yet."""
     if all(extent.is_active for extent in extents):
-        return []
-    changes: dict[int, Counter[int]] = defaultdict(Counter)
+        return NO_GROUPS
+    by_generation: dict[int, set[Groups]] = defaultdict(set)
     for extent in extents:
-        changes[extent.group_low][extent.generation] += 1
-        changes[extent.group_high][extent.generation] -= 1
-    found: list[tuple[int, int]] = []
-    here: Counter[int] = Counter()
-    for low, high in pairwise(sorted(changes)):
-        here.update(changes[low])
-        if sum(extents_here > 0 for extents_here in here.values()) > 1:
-            if found and found[-1][1] == low:
-                found[-1] = found[-1][0], high
-            else:
-                found.append((low, high))
-    return found
+        by_generation[extent.generation].add(extent.groups)
+    size = max(extent.groups.high for extent in extents)
+    generations = np.zeros(size, dtype=np.int64)
+    for held in by_generation.values():
+        generations += np.any([groups.mask(size) for groups in held], axis=0)
+    return Groups.where(generations > 1)
 
 
 def extents_of_stage(plan: JoinPlan, manifest: Manifest, stage: int, slot: int) -> tuple[ExtentRef, ...]:
@@ -42,12 +38,7 @@ def is_owing(plan: JoinPlan, manifest: Manifest) -> bool:
 
 def groups_left(plan: JoinPlan, manifest: Manifest) -> int:
     """Partition groups, of all stages, that may owe results."""
-    return sum(high - low for low, high in _all_ranges(plan, manifest))
-
-
-def _all_ranges(plan: JoinPlan, manifest: Manifest) -> Iterable[tuple[int, int]]:
     if all(extent.is_active for extent in manifest.all_extents()):
-        return
-    for stage in range(len(plan.stages)):
-        for slot in range(manifest.slots):
-            yield from owing_ranges(extents_of_stage(plan, manifest, stage, slot))
+        return 0
+    places = ((stage, slot) for stage in range(len(plan.stages)) for slot in range(manifest.slots))
+    return sum(len(owing_groups(extents_of_stage(plan, manifest, stage, slot))) for stage, slot in places)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from watersmeet.plan.layout import StoreLayout
 from watersmeet.plan.stages import JoinPlan
+from watersmeet.state.groups import Groups
 from watersmeet.state.manifest import ExtentRef, ResultFile, SegmentRef
 
 GroupCounts = dict[str, tuple[list[int], list[int]]]
@@ -34,8 +35,8 @@ class SlotTask:
     watermark_us: int | None
     extents: tuple[ExtentRef, ...]
     segments: Mapping[str, SegmentRef]
-    group_low: int
-    group_high: int
+    groups: Groups
+    """What the slot owns."""
     reads: tuple[tuple[ExtentRef, ...], ...] = ()
     """In a stage of hops, per index: the extents of an index that another stage keeps."""
     closing_us: int | None = None
@@ -51,6 +52,13 @@ class SlotTask:
     keep: bool = False
     memory_bytes: int | None = None
     """What the stage may have in memory on this slot when the epoch ends."""
+    shares: Mapping[str, float] = field(default_factory=dict)
+    """By segment that extents of other slots name, too: which part of its bytes is this slot's (`state/shares.py`)."""
+
+    @property
+    def closed(self) -> tuple[ExtentRef, ...]:
+        """What was closed before the epoch, and has not expired."""
+        return tuple(extent for extent in self.extents if not extent.is_active and not self.has_expired(extent))
 
     def expiry_us(self, store: int) -> int | None:
         """Rows of a store that end by then can be part of no result with a row that is yet to arrive."""

@@ -11,13 +11,14 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from watersmeet.epoch.task import SlotReport, SlotTask
+from watersmeet.state.groups import Groups
 from watersmeet.state.host_sweep import Dropped
-from watersmeet.state.manifest import ExtentRef, ResultFile, SegmentRef
+from watersmeet.state.manifest import ResultFile, SegmentRef, extent_of, extent_values
 from watersmeet.state.storage import writing
 
 MAGIC = b"WTSK"
@@ -56,14 +57,14 @@ def read_dropped(path: Path) -> dict[int, list[str]]:
 
 
 def report_to_json(report: SlotReport) -> str:
-    value = asdict(report)
-    value["extents"] = [_values(extent) for extent in report.extents]
+    value = asdict(replace(report, extents=()))
+    value["extents"] = [extent_values(extent) for extent in report.extents]
     return json.dumps(value)
 
 
 def report_from_json(text: str) -> SlotReport:
     value = json.loads(text)
-    value["extents"] = tuple(_extent(entry) for entry in value["extents"])
+    value["extents"] = tuple(extent_of(entry) for entry in value["extents"])
     value["segments"] = tuple(SegmentRef(**entry) for entry in value["segments"])
     value["seen"] = {name: tuple(seen) for name, seen in value["seen"].items()}
     value["files"] = tuple(ResultFile(**entry) for entry in value["files"])
@@ -77,29 +78,20 @@ def _part(file: BinaryIO, number: int) -> bytes:
     return file.read(length)
 
 
-_EXTENT_FIELDS = tuple(field.name for field in fields(ExtentRef))
-
-
-def _values(extent: ExtentRef) -> list[Any]:
-    return [getattr(extent, name) for name in _EXTENT_FIELDS]
-
-
-def _extent(values: Sequence[Any]) -> ExtentRef:
-    return ExtentRef(*values)
-
-
 def _task_value(task: SlotTask) -> dict[str, Any]:
     value = {field.name: getattr(task, field.name) for field in fields(SlotTask)}
-    value["extents"] = [_values(extent) for extent in task.extents]
-    value["reads"] = [[_values(extent) for extent in part] for part in task.reads]
+    value["extents"] = [extent_values(extent) for extent in task.extents]
+    value["reads"] = [[extent_values(extent) for extent in part] for part in task.reads]
     value["segments"] = [[ref.name, ref.bytes, ref.crc] for ref in task.segments.values()]
+    value["groups"] = task.groups.edges
     return value
 
 
 def _task(value: dict[str, Any]) -> SlotTask:
-    value["extents"] = tuple(map(_extent, value["extents"]))
-    value["reads"] = tuple(tuple(map(_extent, part)) for part in value["reads"])
+    value["extents"] = tuple(map(extent_of, value["extents"]))
+    value["reads"] = tuple(tuple(map(extent_of, part)) for part in value["reads"])
     value["segments"] = {entry[0]: SegmentRef(*entry) for entry in value["segments"]}
+    value["groups"] = Groups.of_edges(value["groups"])
     for name in ("holds", "spill"):
         value[name] = tuple(value[name])
     value["clean"] = None if value["clean"] is None else tuple(value["clean"])

@@ -10,9 +10,10 @@ from watersmeet.epoch.kinds import Clean, Closing, Epoch, Spill, can_take, order
 from watersmeet.epoch.memory_shares import MemoryShares
 from watersmeet.epoch.owing import extents_of_stage
 from watersmeet.epoch.task import SlotTask
-from watersmeet.plan.partitioning import group_ranges
 from watersmeet.plan.stages import Index, JoinPlan
+from watersmeet.state.groups import Groups
 from watersmeet.state.manifest import ExtentRef, Manifest
+from watersmeet.state.shares import byte_shares
 
 
 def tasks_of(
@@ -24,10 +25,12 @@ def tasks_of(
         if not can_take(plan, order):
             raise ValueError(f"stage {order.stage} has no groups that could be closed or cleaned up: {order}")
     owed = debts(plan, before)
-    return {
-        stage: [_task(plan, before, epoch, stage, slot, owed, memory) for slot in range(before.slots)]
-        for stage in stages_of(plan, epoch)
-    }
+    tasks = {}
+    for stage in stages_of(plan, epoch):
+        shares = byte_shares([extents_of_stage(plan, before, stage, slot) for slot in range(before.slots)])
+        made = [_task(plan, before, epoch, stage, slot, owed, memory) for slot in range(before.slots)]
+        tasks[stage] = [replace(task, shares=shares[task.slot]) for task in made]
+    return tasks
 
 
 def _task(
@@ -42,7 +45,6 @@ def _task(
     groups = stage == len(plan.stages)
     extents = extents_of_stage(plan, before, stage, slot)
     reads = () if groups else _reads(plan, before, stage, slot)
-    ranges = group_ranges(before.placement.owners[plan.key_of_stage(stage)], slot)
     mine = [order for order in orders_of(epoch) if (order.stage, order.slot) == (stage, slot)]
     clean = next((order for order in mine if isinstance(order, Clean)), None)
     return SlotTask(
@@ -53,8 +55,7 @@ def _task(
         watermark_us=before.closed_us if groups else before.watermark_us,
         extents=extents,
         segments={e.segment: before.segments[e.segment] for part in (extents, *reads) for e in part},
-        group_low=ranges[0][0] if ranges else 0,
-        group_high=ranges[-1][1] if ranges else 0,
+        groups=Groups.of(before.placement.owners[plan.key_of_stage(stage)], slot),
         reads=reads,
         closing_us=epoch.until_us if isinstance(epoch, Closing) else None,
         holds=() if groups else holds(plan, stage, slot, owed),

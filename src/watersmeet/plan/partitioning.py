@@ -11,8 +11,6 @@ The same formula stands in `runtime/spark/source.py` as a Spark expression; a te
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import numpy.typing as npt
 
@@ -33,16 +31,3 @@ def first_hash(group: int, partitions: int) -> int:
 def even_assignment(partitions: int, slots: int) -> tuple[int, ...]:
     """The slot of every group when groups are dealt out in contiguous, equal shares."""
     return tuple(group * slots // partitions for group in range(partitions))
-
-
-def group_ranges(assignment: Sequence[int], slot: int) -> tuple[tuple[int, int], ...]:
-    """The groups of a slot as maximal half-open ranges."""
-    ranges: list[tuple[int, int]] = []
-    for group, owner in enumerate(assignment):
-        if owner != slot:
-            continue
-        if ranges and ranges[-1][1] == group:
-            ranges[-1] = (ranges[-1][0], group + 1)
-        else:
-            ranges.append((group, group + 1))
-    return tuple(ranges)

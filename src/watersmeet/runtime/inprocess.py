@@ -168,7 +168,7 @@ class InProcessQuery:
         while self.attempts_lost:
             self._lose(self.attempts_lost.pop(0), before, tasks, batch)
         self._emitted, reports = self.slots.run(before, tasks, batch, self.cut)
-        events = self.coordinator.events(epoch, before.epoch + 1, reports)
+        events = self.coordinator.events(epoch, before, reports)
         outcome = Outcome(reports, intake_of(self.plan, reports))
         self._reports, self.events = reports, events
         after = manifest_after(self.plan, before, epoch, outcome, self._clock, events=events)

@@ -18,7 +18,7 @@ from typing import Any
 from watersmeet.errors import CheckpointError
 from watersmeet.plan.placement import Placement
 from watersmeet.plan.stages import JoinPlan
-from watersmeet.state.manifest import ExtentRef, Manifest, PlanText, SegmentRef
+from watersmeet.state.manifest import ExtentRef, Manifest, PlanText, SegmentRef, extent_of
 
 FORMAT_1 = 1
 GAUGES_OF_FORMAT_1 = (
@@ -60,7 +60,7 @@ class OldCheckpoint:
             for slot, entries in enumerate(by_slot):
                 layouts = plan.layouts(stage, slot)
                 for entry in entries:
-                    extent = ExtentRef(*entry)
+                    extent = extent_of(entry)
                     name = layouts[extent.store].name
                     states[slot][name] = (*states[slot].get(name, ()), extent)
         counters = {n: v for n, v in value["totals"].items() if n.split(".")[0] not in GAUGES_OF_FORMAT_1}

@@ -15,12 +15,13 @@ How it is written: `state/manifest_json.py`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from operator import attrgetter
 from typing import Any, Literal, TypeAlias
 
 from watersmeet.plan.layout import StoreName
-from watersmeet.plan.partitioning import group_ranges
 from watersmeet.plan.placement import Placement, even_placement
+from watersmeet.state.groups import Groups
 
 BEFORE_FIRST_EPOCH = -1
 ACTIVE = 0
@@ -39,7 +40,7 @@ class SegmentRef:
 
 @dataclass(frozen=True, slots=True)
 class ExtentRef:
-    """Run number `index` of a segment, cut to the groups [group_low, group_high)."""
+    """Run number `index` of a segment, cut to some groups: these may have rows in it, and no other rows count."""
 
     segment: str
     index: int
@@ -49,15 +50,37 @@ class ExtentRef:
     bucket: int
     rows: int
     expires_us: int | None
-    group_low: int
-    group_high: int
+    groups: Groups
     generation: int = ACTIVE
     since_us: int | None = None
     """Of a closed generation in a windowed query: nothing that it owes is earlier."""
+    is_piece: bool = False
+    """Whether a merge by range has made or cut it, and it was not dealt out anew since (`engine/layers.py`)."""
+    is_estimate: bool = False
+    """Whether `rows` is an estimate: the extent was cut by a change of slots, and no slot has opened it since."""
 
     @property
     def is_active(self) -> bool:
         return self.generation == ACTIVE
+
+
+_values = attrgetter(*(f.name for f in fields(ExtentRef)))
+_GROUPS = [f.name for f in fields(ExtentRef)].index("groups")
+
+
+def extent_values(extent: ExtentRef) -> list[Any]:
+    """An extent as JSON values, its groups as a flat list of edges."""
+    values = list(_values(extent))
+    values[_GROUPS] = extent.groups.edges
+    return values
+
+
+def extent_of(values: Sequence[Any]) -> ExtentRef:
+    """The extent that `extent_values` wrote, or format 1, of one range of groups: its two ends."""
+    edges, end = values[_GROUPS], _GROUPS + 1
+    if isinstance(edges, int):
+        edges, end = values[_GROUPS : _GROUPS + 2], _GROUPS + 2
+    return ExtentRef(*[*values[:_GROUPS], Groups.of_edges(edges), *values[end:]])
 
 
 SlotState: TypeAlias = Mapping[StoreName, tuple[ExtentRef, ...]]
@@ -174,15 +197,21 @@ def placed(manifest: Manifest, placement: Placement) -> Manifest:
 
 
 def _dealt(everything: Mapping[StoreName, Sequence[ExtentRef]], placement: Placement, slot: int) -> SlotState:
+    """What of all extents lies in the groups of a slot."""
+    owned = {key: Groups.of(owners, slot) for key, owners in placement.owners.items()}
     found = {}
     for name, extents in everything.items():
-        ranges = group_ranges(placement.owners[name.key], slot)
-        mine = tuple(part for extent in extents for low, high in ranges for part in _cut(extent, low, high))
-        if mine:
+        if mine := tuple(part for extent in extents for part in _cut(extent, owned[name.key])):
             found[name] = mine
     return found
 
 
-def _cut(extent: ExtentRef, low: int, high: int) -> tuple[ExtentRef, ...]:
-    low, high = max(low, extent.group_low), min(high, extent.group_high)
-    return (replace(extent, group_low=low, group_high=high),) if low < high else ()
+def _cut(extent: ExtentRef, groups: Groups) -> tuple[ExtentRef, ...]:
+    """What of an extent lies in the groups, with about so many of its rows."""
+    found = extent.groups & groups
+    if not found:
+        return ()
+    if found == extent.groups:
+        return (extent,)
+    rows = -(-extent.rows * len(found) // len(extent.groups))
+    return (replace(extent, groups=found, rows=rows, is_piece=False, is_estimate=True),)

@@ -6,8 +6,8 @@
     stores      [[streams, key, layout], ...]
     groups      [[low, high, low, high, ...], ...]: the sets of groups that extents have
     segments    [[name, bytes, crc], ...]
-    extents     by slot: [[store, [extent, ...]], ...]; an extent is [segment, run, bucket, rows, expires, groups] and,
-                if it is closed, [generation, since] more; store, segment and groups are places in the tables above
+    extents     by slot: [[store, [extent, ...]], ...]; an extent is [segment, run, bucket, rows, expires, groups, marks]
+                and, if it is closed, [generation, since] more; store, segment and groups are places in the tables above
     counters, gauges, outbox, events, and the times of the streams
 
 A later version may add keys: readers leave alone what they do not know, unless `features` says that they must not.
@@ -22,11 +22,14 @@ from typing import Any
 from watersmeet.errors import CheckpointError
 from watersmeet.plan.layout import StoreName
 from watersmeet.plan.placement import Placement, from_lists, to_lists
+from watersmeet.state.groups import Groups
 from watersmeet.state.manifest import ACTIVE, ExtentRef, Manifest, Outbox, PlanText, ResultFile, SegmentRef, SlotState
 
 FORMAT_VERSION = 2
 FEATURES: frozenset[str] = frozenset()
 """What this version can read beyond the plain format."""
+PIECE, ESTIMATE = 1, 2
+"""Marks of extents."""
 
 
 class _Table:
@@ -44,8 +47,9 @@ def to_json(manifest: Manifest) -> bytes:
     stores, groups = _Table(), _Table()
 
     def written(extent: ExtentRef) -> list[Any]:
-        place = groups.place((extent.group_low, extent.group_high))
-        told = [segments[extent.segment], extent.index, extent.bucket, extent.rows, extent.expires_us, place]
+        marks = PIECE * extent.is_piece + ESTIMATE * extent.is_estimate
+        place = groups.place(extent.groups)
+        told = [segments[extent.segment], extent.index, extent.bucket, extent.rows, extent.expires_us, place, marks]
         return told if extent.generation == ACTIVE else [*told, extent.generation, extent.since_us]
 
     extents = [
@@ -76,7 +80,7 @@ def to_json(manifest: Manifest) -> bytes:
         },
         "events": manifest.events,
         "stores": list(stores.places),
-        "groups": list(groups.places),
+        "groups": [held.edges for held in groups.places],
         "segments": [[ref.name, ref.bytes, ref.crc] for ref in manifest.segments.values()],
         "extents": extents,
     }
@@ -126,14 +130,25 @@ def require_known(value: dict[str, Any]) -> None:
 
 def _extents(value: dict[str, Any], segments: list[SegmentRef]) -> tuple[SlotState, ...]:
     stores = [StoreName(*entry) for entry in value["stores"]]
-    groups = [tuple(entry) for entry in value["groups"]]
+    groups = [Groups.of_edges(edges) for edges in value["groups"]]
 
-    def read(
-        segment: int, index: int, bucket: int, rows: int, expires: int | None, place: int, *closed: Any
-    ) -> ExtentRef:
-        return ExtentRef(segments[segment].name, index, 0, bucket, rows, expires, *groups[place], *closed)
+    def read(entry: list[Any]) -> ExtentRef:
+        segment, index, bucket, rows, expires, place, marks, *closed = entry
+        generation, since = closed or (ACTIVE, None)
+        return ExtentRef(
+            segments[segment].name,
+            index,
+            0,
+            bucket,
+            rows,
+            expires,
+            groups[place],
+            generation,
+            since,
+            is_piece=bool(marks & PIECE),
+            is_estimate=bool(marks & ESTIMATE),
+        )
 
     return tuple(
-        {stores[store]: tuple(read(*entry) for entry in entries) for store, entries in slot}
-        for slot in value["extents"]
+        {stores[store]: tuple(read(entry) for entry in entries) for store, entries in slot} for slot in value["extents"]
     )

@@ -16,8 +16,9 @@
 Copies of what earlier epochs wrote are *fetched*: one in an epoch, or all at once where a slot finds nothing in memory.
 They are counted in `fetched_bytes`.
 So memory never holds more than at the end of the epoch before or of this one. The budget counts the bytes of resident
-files of one slot. Files mapped by a running task stay readable after they are removed, so eviction needs no
-coordination between slots.
+files of one slot; of files that other slots have rows in, too, its share, once they are in memory. A slot that fetches
+such a file counts all of it, and does so only where it finds nothing in memory. Files mapped by a running task stay
+readable after they are removed, so eviction needs no coordination between slots.
 
 Known limitation: a process that is idle keeps what it has mapped, until it runs its next task or ends.
 """
@@ -36,6 +37,7 @@ from watersmeet.failpoints import failpoint
 from watersmeet.state.manifest import SegmentRef
 from watersmeet.state.run import Run
 from watersmeet.state.segment import Checksum, checksum_of, read_segment, write_segment
+from watersmeet.state.shares import NO_SHARES, Shares, own_bytes
 from watersmeet.state.sieve import sieve_of
 from watersmeet.state.storage import write_durably
 
@@ -72,7 +74,7 @@ class Tiers:
     budget_bytes: int | None = None
     resident_bytes: int = 0
     fetched_bytes: int = 0
-    _resident: dict[str, int] = field(default_factory=dict)
+    _resident: set[str] = field(default_factory=set)
     _written: set[str] = field(default_factory=set)
 
     def leave(self, dead: Iterable[str], task: str) -> None:
@@ -96,7 +98,7 @@ class Tiers:
         runs = self._in_memory(ref)
         if runs is None:
             return self._in_durable(ref)
-        self._resident[ref.name] = ref.bytes
+        self._resident.add(ref.name)
         return runs
 
     def peek(self, ref: SegmentRef) -> list[tuple[int, Run]]:
@@ -150,28 +152,35 @@ class Tiers:
             assert name in self._written, f"segment {name} is not this task's own"
             (self.durable / name).unlink(missing_ok=True)
 
-    def retain(self, first_to_last: Iterable[SegmentRef], limit_bytes: int | None = None) -> None:
+    def retain(
+        self, first_to_last: Iterable[SegmentRef], limit_bytes: int | None = None, shares: Shares = NO_SHARES
+    ) -> None:
         """Have the first segments of the slot's new state in memory, up to budget and limit, and none of the others.
 
         Beside what is there and what is new, one segment is fetched at a time; all at once where nothing is there.
+        `shares` are of segments that other slots have rows in, too: these may evict them, and are not asked.
         """
         if self.memory is None:
             return
         limits = [limit for limit in (self.budget_bytes, limit_bytes) if limit is not None]
         room = min(limits, default=None)
         kept: list[SegmentRef] = []
+        costs: dict[str, int] = {}
         may_fetch = True
         for ref in first_to_last:
             is_here = ref.name in self._resident or ref.name in self._written
-            if (is_here or may_fetch) and (room is None or ref.bytes <= room):
+            may_come = may_fetch and not (ref.name in shares and self._resident)
+            cost = own_bytes(ref, shares) if is_here else ref.bytes
+            if (is_here or may_come) and (room is None or cost <= room):
                 kept.append(ref)
-                room = None if room is None else room - ref.bytes
+                costs[ref.name] = cost
+                room = None if room is None else room - cost
                 may_fetch = may_fetch and (is_here or not self._resident)
-        for name in self._resident.keys() - {ref.name for ref in kept}:
+        for name in self._resident - costs.keys():
             (self.memory / name).unlink(missing_ok=True)
             _mapped.get(str(self.memory), {}).pop(name, None)
-        self._resident = {ref.name: ref.bytes for ref in kept if ref.name in self._resident or self._copied(ref)}
-        self.resident_bytes = sum(self._resident.values())
+        self._resident = {ref.name for ref in kept if ref.name in self._resident or self._copied(ref)}
+        self.resident_bytes = sum(costs[name] for name in self._resident)
         for ref in kept:
             if ref.name in self._written and ref.name in self._resident:
                 self._in_memory(ref)  # mapped at once: an epoch that merges pays for it, and not the next

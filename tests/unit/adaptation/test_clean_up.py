@@ -5,14 +5,15 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.adaptation.plans import chain, manifest_with
-from watersmeet.adaptation.clean_up import cleaning_orders, groups_left, is_owing, owing_ranges
+from watersmeet.adaptation.clean_up import cleaning_orders, groups_left, is_owing, owing_groups
+from watersmeet.state.groups import Groups
 from watersmeet.state.manifest import ACTIVE, SETTLED, ExtentRef, Order
 
 CLOSED = 7
 
 
 def extent(generation: int, low: int = 0, high: int = 8, *, segment: str = "s", since: int | None = None) -> ExtentRef:
-    return ExtentRef(segment, 0, 0, 0, 10, None, low, high, generation, since)
+    return ExtentRef(segment, 0, 0, 0, 10, None, Groups.between(low, high), generation, since)
 
 
 @pytest.mark.parametrize(
@@ -31,7 +32,7 @@ def extent(generation: int, low: int = 0, high: int = 8, *, segment: str = "s", 
     ],
 )
 def test_groups_of_several_generations_owe(extents, owing):
-    assert owing_ranges(extents) == owing
+    assert list(owing_groups(extents).ranges) == owing
 
 
 def test_the_lowest_stage_comes_first_and_all_its_slots_together():
@@ -51,6 +52,15 @@ def test_an_epoch_cleans_up_so_many_bytes():
     assert cleaning_orders(plan, manifest, bytes_at_once=500) == (Order(0, 0, clean=(0, 4)),)
     assert cleaning_orders(plan, manifest, bytes_at_once=1) == (Order(0, 0, clean=(0, 1)),)
     assert cleaning_orders(plan, manifest, kept_slots=[0]) == (Order(0, 0, clean=(0, 8), keep=True),)
+
+
+def test_scattered_groups_do_not_need_an_epoch_each():
+    plan = chain()
+    even = replace(extent(CLOSED), groups=Groups.of_edges([0, 1, 2, 3, 4, 5, 6, 7]))
+    manifest = manifest_with(plan, {(0, 0): [even, extent(ACTIVE, segment="t")]}, bytes_each=1000)
+    assert cleaning_orders(plan, manifest) == (Order(0, 0, clean=(0, 7)),)
+    assert cleaning_orders(plan, manifest, bytes_at_once=500) == (Order(0, 0, clean=(0, 3)),)
+    assert groups_left(manifest) == 4
 
 
 def test_nothing_owed_needs_no_orders():

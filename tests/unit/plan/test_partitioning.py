@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watersmeet.plan.partitioning import PARTITIONS_MAX, even_assignment, first_hash, group_of, group_ranges
+from watersmeet.plan.partitioning import PARTITIONS_MAX, even_assignment, first_hash, group_of
+from watersmeet.state.groups import Groups
 
 PARTITIONS = st.integers(1, PARTITIONS_MAX)
 
@@ -56,7 +57,7 @@ def test_shares_are_contiguous_and_equal(partitions, slots):
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=40))
 def test_ranges_are_maximal_and_cover_the_groups_of_a_slot(assignment):
     for slot in range(4):
-        ranges = group_ranges(assignment, slot)
+        ranges = Groups.of(assignment, slot).ranges
         covered = [g for low, high in ranges for g in range(low, high)]
         assert covered == [g for g, owner in enumerate(assignment) if owner == slot]
         assert all(before[1] < after[0] for before, after in pairwise(ranges))

@@ -7,12 +7,14 @@ import pytest
 
 from watersmeet.errors import CheckpointError
 from watersmeet.plan.partitioning import even_assignment
+from watersmeet.state.groups import Groups
 from watersmeet.state.manifest import (
     FORMAT_VERSION,
     ExtentRef,
     Manifest,
     SegmentRef,
     before_first_epoch,
+    extent_of,
     from_json,
     reassign,
 )
@@ -33,7 +35,7 @@ def manifest(slots: int = 1, partitions: int = 8) -> Manifest:
             tuple(
                 tuple(
                     ExtentRef(
-                        SEGMENT.name, i, i, -1, 10, -2, slot * partitions // slots, (slot + 1) * partitions // slots
+                        SEGMENT.name, i, i, -1, 10, -2, Groups.of(even_assignment(partitions, slots), slot), 3, 5, True
                     )
                     for i in (2 * stage, 2 * stage + 1)
                 )
@@ -52,7 +54,7 @@ def covered(value: Manifest) -> list[tuple[int, int, int]]:
         for number, stage in enumerate(value.extents)
         for slot in stage
         for e in slot
-        for g in range(e.group_low, e.group_high)
+        for g in e.groups.numbers()
     )
 
 
@@ -84,7 +86,7 @@ def test_other_slots_hold_every_group_of_every_run_once(slots):
     assert covered(after) == covered(before)
     for stage in after.extents:
         for slot, extents in enumerate(stage):
-            assert all(after.assignment[g] == slot for e in extents for g in range(e.group_low, e.group_high))
+            assert all(after.assignment[g] == slot for e in extents for g in e.groups.numbers())
 
 
 def test_there_and_back_holds_the_same():
@@ -102,6 +104,23 @@ def test_as_many_slots_change_nothing():
 def test_groups_that_were_moved_one_by_one_are_dealt_out_too():
     scattered = replace(manifest(slots=2), assignment=(0, 1) * 4)
     assert covered(reassign(scattered, 3)) == covered(scattered)
+
+
+def test_an_extent_is_dealt_out_with_its_share_of_rows():
+    one = replace(manifest(), extents=((manifest().extents[0][0][:1],),))
+    dealt = [slot for (slot,) in reassign(one, 2, (0, 0, 1, 0, 0, 1, 0, 0)).extents[0]]
+    assert [e.groups.edges for e in dealt] == [[0, 2, 3, 5, 6, 8], [2, 3, 5, 6]]
+    assert [e.rows for e in dealt] == [8, 3]
+    assert all(e.is_estimate and not e.is_piece for e in dealt)
+    again = [slot for (slot,) in reassign(one, 1, (0,) * 8).extents[0]]
+    assert again == list(one.extents[0][0])
+
+
+def test_extents_of_one_range_are_read_as_earlier_versions_wrote_them():
+    assert extent_of(["s", 1, 2, 3, 4, None, 5, 8, 9, 10]) == ExtentRef(
+        "s", 1, 2, 3, 4, None, Groups.between(5, 8), 9, 10
+    )
+    assert extent_of(["s", 1, 2, 3, 4, None, 5, 8]) == ExtentRef("s", 1, 2, 3, 4, None, Groups.between(5, 8))
 
 
 def test_before_the_first_epoch_there_is_nothing():

@@ -177,7 +177,7 @@ class EpochDriver:
             rows = self._batch
         outcome = run_epoch(JobSetting(self.plan, outside.results, outside.folders), work, rows)
         failpoint("after-job")
-        events = [*self._untold, *self.coordinator.events(epoch, before.epoch + 1, outcome.reports)]
+        events = [*self._untold, *self.coordinator.events(epoch, before, outcome.reports)]
         clock = Clock(time.time_ns() // 1_000_000, outside.idle_timeout_ms)
         after = manifest_after(
             self.plan, before, epoch, outcome, clock, events=events, results_in=outside.results.place

@@ -1,0 +1,44 @@
+"""Which part of a file's bytes is whose, where extents of several slots name one file.
+
+That is so after a change of slots, until merges have written the rows anew. Bytes are divided by rows, among the slots
+that probe the file if there are any. So the bytes of all slots add up to those of the files.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from watersmeet.state.manifest import ExtentRef, SegmentRef
+
+Shares = Mapping[str, float]
+"""By name of a segment; one that is not named is the slot's own."""
+NO_SHARES: Shares = {}
+
+
+def byte_shares(stage: Sequence[Sequence[ExtentRef]]) -> list[Shares]:
+    """Per slot of a stage, given the extents of every slot: its share of files that several slots name."""
+    rows: dict[str, Counter[int]] = defaultdict(Counter)
+    active: dict[str, Counter[int]] = defaultdict(Counter)
+    for slot, extents in enumerate(stage):
+        for extent in extents:
+            rows[extent.segment][slot] += max(1, extent.rows)
+            if extent.is_active:
+                active[extent.segment][slot] += max(1, extent.rows)
+    shares: list[dict[str, float]] = [{} for _ in stage]
+    for name, by_slot in rows.items():
+        if len(by_slot) > 1:
+            for slot, held in by_slot.items():
+                among = active[name] if slot in active[name] else by_slot
+                shares[slot][name] = among.get(slot, held) / among.total()
+    return list(shares)
+
+
+def bytes_of(names: Iterable[str], segments: Mapping[str, SegmentRef], shares: Shares) -> int:
+    """The bytes of some files that are a slot's own."""
+    return sum(own_bytes(segments[name], shares) for name in names)
+
+
+def own_bytes(segment: SegmentRef, shares: Shares) -> int:
+    share = shares.get(segment.name)
+    return segment.bytes if share is None else int(segment.bytes * share)
