@@ -29,8 +29,8 @@ from watersmeet.engine.inbox import chunks
 from watersmeet.engine.outbox import Emitted
 from watersmeet.engine.statistics import Tally
 from watersmeet.engine.step import Cut
-from watersmeet.epoch.task import SlotReport, SlotTask
 from watersmeet.engine.windows import windows_between
+from watersmeet.epoch.task import SlotReport, SlotTask
 from watersmeet.plan.aggregate import AggregatePlan
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.state.run import Run

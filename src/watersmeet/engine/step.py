@@ -26,10 +26,10 @@ from watersmeet.engine.layers import Layer
 from watersmeet.engine.mjoin import Joined, probe
 from watersmeet.engine.outbox import Emitted, emit
 from watersmeet.engine.owed import owed_at_expiry, owed_in_groups
-from watersmeet.epoch.pairs import count_rows
 from watersmeet.engine.statistics import Tally
-from watersmeet.epoch.task import SlotReport, SlotTask, stores_of
 from watersmeet.engine.work import Scratch, Work
+from watersmeet.epoch.pairs import count_rows
+from watersmeet.epoch.task import SlotReport, SlotTask, stores_of
 from watersmeet.plan.stages import HopPlan, JoinPlan, Place, StagePlan
 from watersmeet.state.manifest import ACTIVE
 from watersmeet.state.run import Run

@@ -10,8 +10,8 @@ from pathlib import Path
 from watersmeet.engine.generations import Part
 from watersmeet.engine.mjoin import Joined, probe
 from watersmeet.engine.outbox import runs_of
-from watersmeet.epoch.pairs import count_rows
 from watersmeet.engine.statistics import Tally
+from watersmeet.epoch.pairs import count_rows
 from watersmeet.plan.nodes import NodePlan
 from watersmeet.plan.tree import tree_text
 from watersmeet.state.manifest import ACTIVE

@@ -21,7 +21,16 @@ from watersmeet.plan.fingerprint import plan_text
 from watersmeet.plan.placement import Placement, even_placement
 from watersmeet.plan.probe_orders import orders_as_texts
 from watersmeet.plan.stages import JoinPlan
-from watersmeet.state.manifest import ExtentRef, Manifest, Outbox, PlanText, ResultFile, SlotState, before_first_epoch, placed
+from watersmeet.state.manifest import (
+    ExtentRef,
+    Manifest,
+    Outbox,
+    PlanText,
+    ResultFile,
+    SlotState,
+    before_first_epoch,
+    placed,
+)
 
 GAUGES = (
     "memory_bytes",

@@ -1,37 +1,12 @@
-"""Which groups owe results, and in which order they are cleaned up."""
+"""In which order groups that owe results are cleaned up, and how many at once."""
 
 from dataclasses import replace
 
-import pytest
-
-from tests.unit.adaptation.plans import chain, manifest_with
-from watersmeet.adaptation.clean_up import cleaning_orders, groups_left, is_owing, owing_ranges
-from watersmeet.state.manifest import ACTIVE, SETTLED, ExtentRef, Order
-
-CLOSED = 7
-
-
-def extent(generation: int, low: int = 0, high: int = 8, *, segment: str = "s", since: int | None = None) -> ExtentRef:
-    return ExtentRef(segment, 0, 0, 0, 10, None, low, high, generation, since)
-
-
-@pytest.mark.parametrize(
-    ("extents", "owing"),
-    [
-        ([], []),
-        ([extent(ACTIVE), extent(ACTIVE)], []),
-        ([extent(SETTLED)], []),
-        ([extent(CLOSED), extent(CLOSED)], []),
-        ([extent(CLOSED), extent(ACTIVE)], [(0, 8)]),
-        ([extent(CLOSED), extent(CLOSED + 1)], [(0, 8)]),
-        ([extent(SETTLED, 0, 4), extent(ACTIVE, 4, 8)], []),
-        ([extent(SETTLED, 0, 5), extent(ACTIVE, 3, 8)], [(3, 5)]),
-        ([extent(CLOSED, 0, 2), extent(CLOSED, 6, 8), extent(ACTIVE)], [(0, 2), (6, 8)]),
-        ([extent(CLOSED, 0, 2), extent(SETTLED, 2, 4), extent(ACTIVE)], [(0, 4)]),
-    ],
-)
-def test_groups_of_several_generations_owe(extents, owing):
-    assert owing_ranges(extents) == owing
+from tests.unit.adaptation.plans import CLOSED, chain, extent, manifest_with
+from watersmeet.adaptation.clean_up import cleaning_orders
+from watersmeet.epoch.kinds import Clean
+from watersmeet.epoch.owing import groups_left, is_owing
+from watersmeet.state.manifest import ACTIVE, SETTLED
 
 
 def test_the_lowest_stage_comes_first_and_all_its_slots_together():
@@ -41,19 +16,19 @@ def test_the_lowest_stage_comes_first_and_all_its_slots_together():
     assert [(order.stage, order.slot) for order in cleaning_orders(plan, manifest)] == [(0, 1)]
     manifest = manifest_with(plan, {(1, 0): owing, (1, 1): owing}, slots=2)
     assert [(order.stage, order.slot) for order in cleaning_orders(plan, manifest)] == [(1, 0), (1, 1)]
-    assert groups_left(manifest) == 16
-    assert is_owing(manifest)
+    assert groups_left(plan, manifest) == 16
+    assert is_owing(plan, manifest)
 
 
 def test_an_epoch_cleans_up_so_many_bytes():
     plan = chain()
     manifest = manifest_with(plan, {(0, 0): [extent(CLOSED), extent(ACTIVE, segment="t")]}, bytes_each=1000)
-    assert cleaning_orders(plan, manifest, bytes_at_once=500) == (Order(0, 0, clean=(0, 4)),)
-    assert cleaning_orders(plan, manifest, bytes_at_once=1) == (Order(0, 0, clean=(0, 1)),)
-    assert cleaning_orders(plan, manifest, kept_slots=[0]) == (Order(0, 0, clean=(0, 8), keep=True),)
+    assert cleaning_orders(plan, manifest, bytes_at_once=500) == (Clean(0, 0, 0, 4),)
+    assert cleaning_orders(plan, manifest, bytes_at_once=1) == (Clean(0, 0, 0, 1),)
+    assert cleaning_orders(plan, manifest, kept_slots=[0]) == (Clean(0, 0, 0, 8, keep=True),)
 
 
 def test_nothing_owed_needs_no_orders():
     plan = chain()
     assert cleaning_orders(plan, manifest_with(plan, {(0, 0): [extent(SETTLED)]})) == ()
-    assert not is_owing(replace(manifest_with(plan, {}), epoch=3))
+    assert not is_owing(plan, replace(manifest_with(plan, {}), epoch=3))
