@@ -204,16 +204,16 @@ class GroupLedger:
     def restore(self, table: pa.Table) -> None:
         """Go on from a table that an earlier run has left, perhaps an older version or under another upkeep: then sums
         start from its sums, and moving averages anew."""
-        stages = {(self._streams(number), stage.key_text): number for number, stage in self._stages.items()}
+        names = self._names_of_version_0_1() if "streams" not in table.schema.names else self._names_of_stages()
         same_upkeep = (table.schema.metadata or {}).get(UPKEEP_MARK) == self.upkeep.encode()
         for row in table.to_pylist():
             group = row["group"]
             if group >= self.plan.partitions:
                 continue
-            for key in {stage.key for stage in self._stages.values() if stage.key_text == row["key"]}:
+            for key in {self._stages[number].key for (_, named), number in names.items() if named == row["key"]}:
                 for kind in ("output", "inter"):
                     self._set_total(f"{kind}.{key_name(key)}", group, row[kind])
-            number = stages.get((row.get("streams"), row["key"]))
+            number = names.get((row.get("streams", row["stage"]), row["key"]))
             if number is None:
                 continue
             self._set_total(f"local.{number}", group, row.get("local", 0))
@@ -223,6 +223,14 @@ class GroupLedger:
             elif self._upkeep.weight is None:
                 for kind in KINDS:
                     self._upkept[kind][number, group] = row.get(kind, 0)
+
+    def _names_of_stages(self) -> dict[tuple[str | int, str], int]:
+        """Stages by their streams and key, as tables name them."""
+        return {(self._streams(number), stage.key_text): number for number, stage in self._stages.items()}
+
+    def _names_of_version_0_1(self) -> dict[tuple[str | int, str], int]:
+        """Version 0.1 named a stage by its number, and key classes by theirs: its plan is never changed."""
+        return {(number, key_name(stage.key)): number for number, stage in self._stages.items()}
 
     def _restore_upkept(self, number: int, group: int, row: dict[str, Any]) -> None:
         for kind in KINDS:

@@ -5,12 +5,15 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from watersmeet.epoch.after import nothing_yet
+from watersmeet.plan.layout import StoreName
 from watersmeet.plan.stages import JoinPlan, plan_join
 from watersmeet.plan.tree import parse_tree
 from watersmeet.query.logical import Stream, build_query
-from watersmeet.state.manifest import ExtentRef, Manifest, SegmentRef, before_first_epoch
+from watersmeet.state.manifest import ExtentRef, Manifest, SegmentRef, SlotState
 
 PARTITIONS = 8
+CLOSED = 7
 SCHEMA = pa.schema([("x", pa.int64()), ("y", pa.int64()), ("z", pa.int64()), ("ts", pa.timestamp("us", "UTC"))])
 
 
@@ -36,11 +39,23 @@ def manifest_with(
     watermark_us: int | None = None,
     bytes_each: int = 100,
 ) -> Manifest:
-    """A manifest that has some extents, by stage and slot."""
-    empty = before_first_epoch(len(plan.names), plan.stage_count, plan.partitions, slots)
-    held = tuple(
-        tuple(tuple(extents.get((stage, slot), ())) for slot in range(slots)) for stage in range(plan.stage_count)
-    )
+    """A manifest that has some extents, by stage and slot, whose stores are numbered as in the stage."""
+    states = tuple(_state(plan, extents, slot) for slot in range(slots))
     names = {extent.segment for found in extents.values() for extent in found}
     segments = {name: SegmentRef(name, bytes_each, 0) for name in names}
-    return replace(empty, epoch=0, watermark_us=watermark_us, extents=held, segments=segments)
+    empty = nothing_yet(plan, slots)
+    return replace(empty, epoch=0, watermark_us=watermark_us, extents=states, segments=segments)
+
+
+def _state(plan: JoinPlan, extents: Mapping[tuple[int, int], Sequence[ExtentRef]], slot: int) -> SlotState:
+    found: dict[StoreName, tuple[ExtentRef, ...]] = {}
+    for stage in range(plan.stage_count):
+        layouts = plan.layouts(stage, slot)
+        for one in extents.get((stage, slot), ()):
+            name = layouts[one.store].name
+            found[name] = (*found.get(name, ()), one)
+    return found
+
+
+def extent(generation: int, low: int = 0, high: int = 8, *, segment: str = "s", since: int | None = None) -> ExtentRef:
+    return ExtentRef(segment, 0, 0, 0, 10, None, low, high, generation, since)

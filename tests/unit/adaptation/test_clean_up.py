@@ -1,19 +1,15 @@
-"""Which groups owe results, and in which order they are cleaned up."""
+"""In which order groups that owe results are cleaned up, and how many at once."""
 
 from dataclasses import replace
 
 import pytest
 
-from tests.unit.adaptation.plans import chain, manifest_with
-from watersmeet.adaptation.clean_up import cleaning_orders, groups_left, is_owing, owing_groups
+from tests.unit.adaptation.plans import CLOSED, chain, extent, manifest_with
+from watersmeet.adaptation.clean_up import cleaning_orders
+from watersmeet.epoch.kinds import Clean
+from watersmeet.epoch.owing import groups_left, is_owing, owing_groups
 from watersmeet.state.groups import Groups
-from watersmeet.state.manifest import ACTIVE, SETTLED, ExtentRef, Order
-
-CLOSED = 7
-
-
-def extent(generation: int, low: int = 0, high: int = 8, *, segment: str = "s", since: int | None = None) -> ExtentRef:
-    return ExtentRef(segment, 0, 0, 0, 10, None, Groups.between(low, high), generation, since)
+from watersmeet.state.manifest import ACTIVE, SETTLED
 
 
 @pytest.mark.parametrize(
@@ -42,28 +38,28 @@ def test_the_lowest_stage_comes_first_and_all_its_slots_together():
     assert [(order.stage, order.slot) for order in cleaning_orders(plan, manifest)] == [(0, 1)]
     manifest = manifest_with(plan, {(1, 0): owing, (1, 1): owing}, slots=2)
     assert [(order.stage, order.slot) for order in cleaning_orders(plan, manifest)] == [(1, 0), (1, 1)]
-    assert groups_left(manifest) == 16
-    assert is_owing(manifest)
+    assert groups_left(plan, manifest) == 16
+    assert is_owing(plan, manifest)
 
 
 def test_an_epoch_cleans_up_so_many_bytes():
     plan = chain()
     manifest = manifest_with(plan, {(0, 0): [extent(CLOSED), extent(ACTIVE, segment="t")]}, bytes_each=1000)
-    assert cleaning_orders(plan, manifest, bytes_at_once=500) == (Order(0, 0, clean=(0, 4)),)
-    assert cleaning_orders(plan, manifest, bytes_at_once=1) == (Order(0, 0, clean=(0, 1)),)
-    assert cleaning_orders(plan, manifest, kept_slots=[0]) == (Order(0, 0, clean=(0, 8), keep=True),)
+    assert cleaning_orders(plan, manifest, bytes_at_once=500) == (Clean(0, 0, 0, 4),)
+    assert cleaning_orders(plan, manifest, bytes_at_once=1) == (Clean(0, 0, 0, 1),)
+    assert cleaning_orders(plan, manifest, kept_slots=[0]) == (Clean(0, 0, 0, 8, keep=True),)
+
+
+def test_nothing_owed_needs_no_orders():
+    plan = chain()
+    assert cleaning_orders(plan, manifest_with(plan, {(0, 0): [extent(SETTLED)]})) == ()
+    assert not is_owing(plan, replace(manifest_with(plan, {}), epoch=3))
 
 
 def test_scattered_groups_do_not_need_an_epoch_each():
     plan = chain()
     even = replace(extent(CLOSED), groups=Groups.of_edges([0, 1, 2, 3, 4, 5, 6, 7]))
     manifest = manifest_with(plan, {(0, 0): [even, extent(ACTIVE, segment="t")]}, bytes_each=1000)
-    assert cleaning_orders(plan, manifest) == (Order(0, 0, clean=(0, 7)),)
-    assert cleaning_orders(plan, manifest, bytes_at_once=500) == (Order(0, 0, clean=(0, 3)),)
+    assert cleaning_orders(plan, manifest) == (Clean(0, 0, *(0, 7)),)
+    assert cleaning_orders(plan, manifest, bytes_at_once=500) == (Clean(0, 0, *(0, 3)),)
     assert groups_left(manifest) == 4
-
-
-def test_nothing_owed_needs_no_orders():
-    plan = chain()
-    assert cleaning_orders(plan, manifest_with(plan, {(0, 0): [extent(SETTLED)]})) == ()
-    assert not is_owing(replace(manifest_with(plan, {}), epoch=3))

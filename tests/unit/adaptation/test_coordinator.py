@@ -7,6 +7,7 @@ import pytest
 from tests.oracle import canonical, duckdb_join
 from watersmeet.adaptation.spill_policies import policy_named
 from watersmeet.adaptation.spilling import SpillSettings
+from watersmeet.epoch.kinds import Cleaning, Spill
 from watersmeet.errors import OptionError
 from watersmeet.query.logical import JoinQuery, Stream, build_query
 from watersmeet.runtime.inprocess import InProcessQuery
@@ -86,20 +87,22 @@ def test_spilled_state_comes_back_when_there_is_room(tmp_path):
     assert canonical(pa.concat_tables(found)) == canonical(duckdb_join(query, everything))
 
 
-def test_epochs_without_rows_leave_recent_arrivals_and_output_as_they_are(tmp_path):
+def test_epochs_without_rows_leave_recent_arrivals_and_output_as_they_are(tmp_path, monkeypatch):
     running = InProcessQuery(asked(None), tmp_path / "c", slots=2, partitions=64)
     running.run(batch(np.random.default_rng(5), 300, 0, keys=200))
 
     def recent() -> list[tuple[int, float, list[float]]]:
-        table = running.coordinator.ledger.table(running.manifest.assignment)
+        table = running.coordinator.ledger.table(running.manifest.placement)
         columns = (table[name].to_pylist() for name in ("size_bytes", "upkept_output", "upkept_arrived"))
         return list(zip(*columns, strict=True))
 
     before = recent()
     assert sum(output for _, output, _ in before) > 0
-    for _ in range(10):
-        running.run_orders([])
-    assert running.manifest.cleaning
+    epochs = iter([Cleaning((), "of nothing")] * 10)
+    monkeypatch.setattr(running.coordinator, "next_epoch", lambda *_, **__: next(epochs, None))
+    ran = running.manifest.epoch
+    assert not list(running.clean_up())
+    assert running.manifest.epoch == ran + 10
     assert recent() == before
 
 
@@ -113,11 +116,14 @@ def test_a_policy_of_the_users_own(tmp_path):
     running = engine(asked(None), tmp_path, highest_groups_first)
     rng = np.random.default_rng(3)
     for number in range(3):
+        ordered = running.coordinator.orders
         running.run(batch(rng, 1500, number * 1000))
     assert seen
-    order = running.manifest.ran[0]
-    assert order.spill == tuple(range(order.spill[0], order.spill[0] + len(order.spill)))
-    assert order.spill[-1] in (31, 63)
+    assert [event.kind for event in running.events] == ["spill"] * len(ordered)
+    assert isinstance(ordered[0], Spill)
+    groups = ordered[0].groups
+    assert groups == tuple(range(groups[0], groups[0] + len(groups)))
+    assert groups[-1] in (31, 63)
 
 
 def test_a_policy_that_fails_is_named(tmp_path):

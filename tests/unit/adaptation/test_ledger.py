@@ -5,14 +5,16 @@ import pyarrow as pa
 import pytest
 
 from watersmeet.adaptation.ledger import GROUP_SCHEMA, GroupLedger, heights
-from watersmeet.engine.task import SlotReport
+from watersmeet.epoch.task import SlotReport
 from watersmeet.errors import OptionError
 from watersmeet.plan.keys import key_name
 from watersmeet.plan.partitioning import group_of
+from watersmeet.plan.placement import Placement
 from watersmeet.plan.stages import JoinPlan, plan_join
 from watersmeet.plan.tree import parse_tree
 from watersmeet.query.logical import Stream, build_query
-from watersmeet.runtime.inprocess import InProcessQuery, pandas_hash
+from watersmeet.runtime.inprocess import InProcessQuery
+from watersmeet.runtime.inprocess_frames import pandas_hash
 
 PARTITIONS = 16
 SCHEMA = pa.schema([("x", pa.int64()), ("y", pa.int64()), ("v", pa.int64())])
@@ -37,6 +39,11 @@ def plan_of(tree: str = "((a b) c)", where=("a.x = b.x", "b.y = c.y"), names=NAM
 # Key classes are numbered so that stage 0 of ((a b) c) has key 1, and stage 1 key 0.
 
 
+def placed(plan: JoinPlan, owners: tuple[int, ...] = (0,) * PARTITIONS) -> Placement:
+    """All keys alike; on slot 0, if nothing else is said."""
+    return Placement(max(owners) + 1, {plan.key_of_stage(stage): owners for stage in range(plan.stage_count)})
+
+
 def report(stage: int = 0, slot: int = 0, counts=None, **figures: dict[int, int]) -> SlotReport:
     """Names have _ for the dots."""
     groups = {name.replace("_", "."): (list(of), list(of.values())) for name, of in figures.items()}
@@ -45,7 +52,7 @@ def report(stage: int = 0, slot: int = 0, counts=None, **figures: dict[int, int]
 
 def figure(ledger: GroupLedger, name: str, group: int, stage: int = 0) -> float:
     """What a policy sees of one group; all groups are on slot 0."""
-    found = ledger.figures(0, [0] * PARTITIONS, 1)
+    found = ledger.figures(0, placed(ledger.plan), 1)
     (row,) = np.flatnonzero((found.stage == stage) & (found.group == group))
     return getattr(found, name)[row]
 
@@ -68,7 +75,7 @@ def test_upkeep_says_what_becomes_of_a_figure_from_epoch_to_epoch_and_when_the_g
         if new == "spill":
             ledger.spilled(0, [3])
             found.append(
-                ledger.table([0] * PARTITIONS).filter(pa.compute.field("group") == 3)["upkept_output"][0].as_py()
+                ledger.table(placed(ledger.plan)).filter(pa.compute.field("group") == 3)["upkept_output"][0].as_py()
             )
         else:
             figures = {"output_1": {3: new, 4: 1}, "local_0": {3: 2 * new}, "arrived_0_0": {3: 10 * new}}
@@ -78,7 +85,7 @@ def test_upkeep_says_what_becomes_of_a_figure_from_epoch_to_epoch_and_when_the_g
             assert figure(ledger, "arrived", 3).tolist() == [10 * found[-1], 0]
     assert found == seen
     assert figure(ledger, "output", 4) == {"ewma": 1 - 0.5**4}.get(upkeep, 4)
-    people = ledger.table([0] * PARTITIONS).to_pylist()
+    people = ledger.table(placed(ledger.plan)).to_pylist()
     assert {row["group"]: row["output"] for row in people if row["stage"] == 0} == {3: 18, 4: 4}
 
 
@@ -98,22 +105,22 @@ def test_a_spill_leaves_the_same_group_of_another_stage_alone():
     ledger.spilled(0, [3])
     assert figure(ledger, "output", 3, stage=2) == 5
     assert figure(ledger, "local", 3, stage=2) == 2
-    assert ledger.figures(0, [0] * PARTITIONS, 1).stage.tolist() == [2]
+    assert ledger.figures(0, placed(ledger.plan), 1).stage.tolist() == [2]
 
 
 def test_only_groups_with_active_state_on_the_slot_are_told():
     ledger = GroupLedger(plan_of())
     ledger.add([report(**STATE, output_1={5: 1}), report(stage=1, size_1_1={3: 7})])
-    assignment = [0] * 4 + [1] * 12
-    first, second, third = (ledger.figures(slot, assignment, 9) for slot in range(3))
+    placement = placed(ledger.plan, (0,) * 4 + (1,) * 12)
+    first, second, third = (ledger.figures(slot, placement, 9) for slot in range(3))
     assert (first.epoch, first.stage.tolist(), first.group.tolist()) == (9, [0, 1], [3, 3])
     assert first.size.tolist() == [110, 7]
     assert first.sizes.tolist() == [[100, 10], [0, 7]]
     assert second.group.tolist() == [4]
     assert len(third) == 0
     ledger.add([report(size_0_0={4: 50}), report(stage=1)])
-    assert len(ledger.figures(0, assignment, 10)) == 0
-    assert ledger.figures(1, assignment, 10).size.tolist() == [50]
+    assert len(ledger.figures(0, placement, 10)) == 0
+    assert ledger.figures(1, placement, 10).size.tolist() == [50]
 
 
 def test_an_epoch_that_only_closes_windows_changes_nothing():
@@ -184,7 +191,7 @@ def test_stages_without_a_key_or_with_hops_do_not_take_part():
     for plan in (theta, plan_of("(a b c)")):
         ledger = GroupLedger(plan)
         ledger.add([report(**STATE, output_1={3: 8})])
-        assert len(ledger.figures(0, [0] * PARTITIONS, 1)) == 0
+        assert len(ledger.figures(0, placed(ledger.plan), 1)) == 0
 
 
 def test_the_height_of_a_stage_counts_the_stages_below():
@@ -201,7 +208,7 @@ def test_closed_generations_are_counted_until_they_are_cleaned():
     ledger.spilled(1, [3])
     assert owed_groups(ledger) == 3
     assert [row["owedGroups"] for row in ledger.summary()] == [2, 1]
-    rows = ledger.table([0] * PARTITIONS).to_pylist()
+    rows = ledger.table(placed(ledger.plan)).to_pylist()
     assert [(r["stage"], r["group"], r["generations"]) for r in rows] == [(0, 3, 2), (0, 4, 1), (1, 3, 1)]
     ledger.cleaned(0, [3])
     assert owed_groups(ledger) == 2
@@ -218,23 +225,26 @@ def written(upkeep: str) -> GroupLedger:
 @pytest.mark.parametrize("upkeep", ["cumulative", "reset", "ewma"])
 def test_a_table_brings_back_all_but_sizes(upkeep, tmp_path):
     first = written(upkeep)
-    table = first.table([0] * PARTITIONS)
+    table = first.table(placed(plan_of()))
     with pa.OSFile(str(tmp_path / "table"), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
         writer.write_table(table)
     second = GroupLedger(plan_of(), upkeep)
     second.restore(pa.ipc.open_file(str(tmp_path / "table")).read_all())
     assert owed_groups(second) == 1
-    again = second.table([0] * PARTITIONS)
+    again = second.table(placed(plan_of()))
     assert table.schema.names == GROUP_SCHEMA.names
     assert again.drop(["size_bytes"]) == table.drop(["size_bytes"])
     for ledger in (first, second):
         ledger.add([report(**STATE, output_1={3: 2}), report(stage=1, size_1_0={2: 9})])
-    assert second.table([0] * PARTITIONS) == first.table([0] * PARTITIONS)
+    assert second.table(placed(plan_of())) == first.table(placed(plan_of()))
 
 
 @pytest.mark.parametrize(("upkeep", "seen"), [("cumulative", 10), ("reset", 10), ("ewma", 1)])
 def test_an_old_table_still_serves(upkeep, seen):
-    table = written(upkeep).table([0] * PARTITIONS).select(OLD_COLUMNS).replace_schema_metadata(None)
+    """Version 0.1 wrote the numbers of key classes, in a table without the streams of stages."""
+    table = written(upkeep).table(placed(plan_of())).select(OLD_COLUMNS).replace_schema_metadata(None)
+    numbers = [key_name(plan_of().stages[stage].key) for stage in table["stage"].to_pylist()]
+    table = table.set_column(OLD_COLUMNS.index("key"), "key", pa.array(numbers))
     ledger = GroupLedger(plan_of(), upkeep)
     ledger.restore(table)
     assert owed_groups(ledger) == 0
@@ -244,25 +254,25 @@ def test_an_old_table_still_serves(upkeep, seen):
 
 
 def test_under_another_upkeep_sums_go_on_from_sums_and_averages_start_anew():
-    table = written("ewma").table([0] * PARTITIONS)
+    table = written("ewma").table(placed(plan_of()))
     for upkeep, seen in (("reset", 8), ("ewma", 4), ("cumulative", 8)):
         ledger = GroupLedger(plan_of(), upkeep)
         ledger.restore(table)
-        rows = {row["group"]: row["upkept_output"] for row in ledger.table([0] * PARTITIONS).to_pylist()}
+        rows = {row["group"]: row["upkept_output"] for row in ledger.table(placed(ledger.plan)).to_pylist()}
         assert rows[3] == seen
     ledger = GroupLedger(plan_of(), "ewma")
-    ledger.restore(written("reset").table([0] * PARTITIONS))
-    assert ledger.table([0] * PARTITIONS)["upkept_output"].to_pylist() == [0, 0, 0]
+    ledger.restore(written("reset").table(placed(plan_of())))
+    assert ledger.table(placed(ledger.plan))["upkept_output"].to_pylist() == [0, 0, 0]
 
 
 def test_a_table_of_another_plan_brings_back_what_belongs_to_keys():
     ledger = GroupLedger(plan_of("(a (b c))"))
     assert [stage.key for stage in ledger.plan.stages] == [(0,), (1,)]
-    ledger.restore(written("reset").table([0] * PARTITIONS))
+    ledger.restore(written("reset").table(placed(plan_of())))
     assert owed_groups(ledger) == 0
-    assert {(r["key"], r["output"], r["local"]) for r in ledger.table([0] * PARTITIONS).to_pylist()} == {
-        ("0", 8, 0),
-        ("1", 8, 0),
+    assert {(r["key"], r["output"], r["local"]) for r in ledger.table(placed(ledger.plan)).to_pylist()} == {
+        ("b.y = c.y", 8, 0),
+        ("a.x = b.x", 8, 0),
     }
 
 
@@ -303,10 +313,10 @@ def test_figures_of_a_run_on_two_slots_and_two_stages_are_those_of_its_data(tmp_
     local = {0: groups_of(joined["x"].to_numpy()), 1: output[1]}
     seen: set[tuple[int, int]] = set()
     for slot in range(2):
-        figures = query.coordinator.ledger.figures(slot, query.manifest.assignment, query.manifest.epoch)
+        figures = query.coordinator.ledger.figures(slot, query.manifest.placement, query.manifest.epoch)
         assert len(figures) > 0
         for i, (stage, group) in enumerate(zip(figures.stage.tolist(), figures.group.tolist(), strict=True)):
-            assert query.manifest.assignment[group] == slot
+            assert query.manifest.placement.owners[query.plan.key_of_stage(stage)][group] == slot
             assert figures.height[i] == stage
             assert figures.arrived[i].tolist() == [of[group] for of in arrived[stage]]
             assert figures.rows[i] == pytest.approx(figures.arrived[i], rel=0.1, abs=0.5)
@@ -327,6 +337,6 @@ def test_results_of_inner_nodes_arrive_but_only_those_of_the_topmost_are_local(t
     )
     query.coordinator.ledger = GroupLedger(query.plan, "cumulative")
     results = pa.concat_tables([query.run(batch) for batch in data])
-    figures = query.coordinator.ledger.figures(0, query.manifest.assignment, 0)
+    figures = query.coordinator.ledger.figures(0, query.manifest.placement, 0)
     assert figures.local.sum() == figures.output.sum() == results.num_rows
     assert figures.arrived.sum(axis=0).tolist() == [60, 60, query.manifest.totals["intermediate"], 60]

@@ -16,10 +16,10 @@ from watersmeet.engine.compaction import (
     by_bucket,
     closed,
     ends_of,
-    expired,
     merge_groups,
     next_share,
 )
+from watersmeet.epoch.task import expired
 from watersmeet.plan.layout import StoreLayout
 from watersmeet.plan.tree import Join, Leaf
 from watersmeet.state.run import build_runs
@@ -28,12 +28,12 @@ LENGTHS = st.lists(st.integers(1, 1000), max_size=30)
 
 
 def store(window_us: int | None) -> StoreLayout:
-    return StoreLayout(Leaf(0), "a", window_us, (), pa.schema([("v", pa.int64())]), None)
+    return StoreLayout(Leaf(0), "a", "a.k = b.k", window_us, (), pa.schema([("v", pa.int64())]), None)
 
 
 def results(span_us: int | None) -> StoreLayout:
     """A store of results whose limit is their one payload column."""
-    return StoreLayout(Join((Leaf(0), Leaf(1))), "(a b)", span_us, (), pa.schema([("v", pa.int64())]), 0)
+    return StoreLayout(Join((Leaf(0), Leaf(1))), "(a b)", "a.k = b.k", span_us, (), pa.schema([("v", pa.int64())]), 0)
 
 
 def timed_run(times: list[int], payload: list[int] | None = None):

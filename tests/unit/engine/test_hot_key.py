@@ -17,9 +17,10 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.engine.step import step
+from watersmeet.epoch.kinds import Batch
+from watersmeet.epoch.tasks import named, tasks_of
 from watersmeet.plan.tree import parse_tree
 from watersmeet.query.logical import Stream, build_query
-from watersmeet.runtime.epoch import named, slot_tasks
 from watersmeet.runtime.inprocess import InProcessQuery
 from watersmeet.state.tiers import Tiers
 
@@ -44,8 +45,8 @@ def table(number, count, share):
 def consumed(count, share):
     with tempfile.TemporaryDirectory() as folder:
         engine = InProcessQuery(query, Path(folder), trees=[parse_tree(tree, "abc")])
-        frames = [engine.frame(i, engine.plan.places(i)[0], table(i, count, share)) for i in range(3)]
-        (task,) = slot_tasks(engine.plan, engine.manifest, 0)
+        frames = [engine.slots.frames.frame(i, engine.plan.places(i)[0], table(i, count, share)) for i in range(3)]
+        ((task,),) = tasks_of(engine.plan, engine.manifest, Batch(0)).values()
         results = largest = 0
         for emitted in step(engine.plan, named(task, "a"), frames, Tiers(Path(folder) / "s", None, budget)):
             results += emitted.rows.num_rows

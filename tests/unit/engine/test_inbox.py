@@ -29,7 +29,7 @@ def engine(tmp_path, within: str | None = "10 microseconds") -> InProcessQuery:
 
 def deltas(runner: InProcessQuery, rows: list[tuple], watermark: int | None = None):
     tally = Tally(runner.plan.partitions)
-    frame = pa.Table.from_batches([runner.frame(0, Place(0, 0), table_of(SCHEMA, rows))])
+    frame = pa.Table.from_batches([runner.slots.frames.frame(0, Place(0, 0), table_of(SCHEMA, rows))])
     return deltas_of(frame, runner.plan, 0, watermark, tally), dict(tally.counts)
 
 
@@ -65,7 +65,7 @@ def test_all_rows_are_seen_whatever_becomes_of_them(tmp_path):
     runner = engine(tmp_path)
     tally = Tally(runner.plan.partitions)
     for rows in ([(None, 7, 1), (1, 4, 2)], [(1, None, 3), (1, 3, 4), (1, 6, 5)], [(1, None, 6)]):
-        frame = pa.Table.from_batches([runner.frame(0, Place(0, 0), table_of(SCHEMA, rows))])
+        frame = pa.Table.from_batches([runner.slots.frames.frame(0, Place(0, 0), table_of(SCHEMA, rows))])
         deltas_of(frame, runner.plan, 0, 5, tally)
     assert tally.seen == {"a": (6, 7)}
 

@@ -134,7 +134,7 @@ def test_a_probe_in_small_chunks_finds_the_same(tmp_path_factory, within, three,
     engine = InProcessQuery(query, tmp_path_factory.getbasetemp() / "unused")
     batch = {name: table_of(SCHEMA, rows) for name, rows in zip("abc", three, strict=True)}
     frames = pa.Table.from_batches(
-        [engine.frame(i, engine.plan.places(i)[0], batch[name]) for i, name in enumerate("abc")]
+        [engine.slots.frames.frame(i, engine.plan.places(i)[0], batch[name]) for i, name in enumerate("abc")]
     )
     deltas = deltas_of(frames, engine.plan, 0, None, Tally(engine.plan.partitions))
     (node,) = engine.plan.stages[0].shape(0)

@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from watersmeet.adaptation.clean_up import cleaning_orders
 from watersmeet.engine.step import step
+from watersmeet.epoch.kinds import Cleaning, Spill
+from watersmeet.epoch.tasks import named, tasks_of
 from watersmeet.query.logical import Stream, build_query
-from watersmeet.runtime.epoch import named, slot_tasks
 from watersmeet.runtime.inprocess import InProcessQuery
-from watersmeet.state.manifest import Order
 from watersmeet.state.tiers import Tiers
 
 rows, width, budget = json.loads(sys.argv[1])
@@ -41,13 +41,15 @@ with tempfile.TemporaryDirectory() as folder:
     groups = tuple(range(engine.plan.partitions))
     for number in range(3):  # a and b never arrive together: all that is found is owed
         for name in "ab":
-            engine.orders = (Order(0, 0, spill=groups),)
+            engine.orders = (Spill(0, 0, groups),)
             assert engine.run({name: batch(number)}).num_rows == 0
     state = sum(ref.bytes for ref in engine.manifest.segments.values())
-    (task,) = slot_tasks(engine.plan, engine.manifest, 0, cleaning_orders(engine.plan, engine.manifest))
+    cleaning = Cleaning(cleaning_orders(engine.plan, engine.manifest), "asked for")
+    ((task,),) = tasks_of(engine.plan, engine.manifest, cleaning).values()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     results = size = 0
-    for emitted in step(engine.plan, named(task, "x"), [], Tiers(engine.folder / "segments", engine.memory, budget)):
+    tiers = Tiers(engine.checkpoint.segments, engine.setup.memory, budget)
+    for emitted in step(engine.plan, named(task, "x"), [], tiers):
         results += emitted.rows.num_rows
         size += emitted.rows.nbytes
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -13,7 +13,8 @@ from watersmeet.observe.statistics import arrivals, costs, selectivities, stores
 from watersmeet.plan.partitioning import group_of
 from watersmeet.plan.tree import parse_tree
 from watersmeet.query.logical import JoinQuery, Stream, build_query
-from watersmeet.runtime.inprocess import InProcessQuery, pandas_hash
+from watersmeet.runtime.inprocess import InProcessQuery
+from watersmeet.runtime.inprocess_frames import pandas_hash
 
 PARTITIONS = 16
 SCHEMA = pa.schema([("x", pa.int64()), ("y", pa.int64()), ("v", pa.int64()), ("ts", pa.timestamp("us"))])
@@ -160,7 +161,7 @@ def expected_outputs(results: pa.Table, column: str) -> np.ndarray:
 
 
 def figures(engine: InProcessQuery, stage: int, name: str) -> np.ndarray:
-    table = engine.coordinator.ledger.table(engine.manifest.assignment).to_pandas()
+    table = engine.coordinator.ledger.table(engine.manifest.placement).to_pandas()
     table = table[table.stage == stage]
     found = np.zeros(PARTITIONS, dtype=np.int64)
     found[table.group] = table[name]
@@ -233,7 +234,7 @@ def test_statistics_go_on_from_a_table(tmp_path):
         trees=[parse_tree("((a b) c)", "abc")],
     )
     second.coordinator.ledger = GroupLedger(second.plan)
-    second.coordinator.ledger.restore(first.coordinator.ledger.table(first.manifest.assignment))
+    second.coordinator.ledger.restore(first.coordinator.ledger.table(first.manifest.placement))
     for batch in data[2:]:
         second.run(batch)
     assert figures(second, 0, "output").tolist() == figures(engine, 0, "output").tolist()

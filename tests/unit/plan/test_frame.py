@@ -17,7 +17,9 @@ TYPES = (pa.int64(), pa.string(), pa.float64(), pa.decimal128(6, 2), pa.decimal1
 
 
 def store(*types: pa.DataType) -> StoreLayout:
-    return StoreLayout(Leaf(0), "s", None, (), pa.schema([(f"c{i}", type_) for i, type_ in enumerate(types)]), None)
+    return StoreLayout(
+        Leaf(0), "s", "s.k = t.k", None, (), pa.schema([(f"c{i}", type_) for i, type_ in enumerate(types)]), None
+    )
 
 
 @given(st.lists(st.lists(st.lists(st.sampled_from(TYPES), max_size=4), min_size=2, max_size=4), min_size=1, max_size=3))

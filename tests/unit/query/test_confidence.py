@@ -6,7 +6,7 @@ import pytest
 
 from watersmeet.errors import OptionError, QueryError
 from watersmeet.plan.default_tree import default_tree
-from watersmeet.plan.fingerprint import fingerprint
+from watersmeet.plan.fingerprint import query_marks
 from watersmeet.plan.stages import plan_join
 from watersmeet.query.confidence import with_confidence
 from watersmeet.query.logical import JoinQuery, Stream, build_query
@@ -65,7 +65,7 @@ def test_a_checkpoint_knows_which_aggregates_have_intervals():
     marks = []
     for select in (("count(*) AS n", "sum(a.v) AS s"), ("count(*) AS n", "sum(a.v) + 1 AS s")):
         query = with_confidence(asked(*select), 0.95, ROWS)
-        marks.append(fingerprint(query, plan_join(query, (default_tree(query),), 8)))
+        marks.append(query_marks(query, plan_join(query, (default_tree(query),), 8)))
     assert {name for name in marks[0] if marks[0][name] != marks[1].get(name)} == {"intervals"}
 
 

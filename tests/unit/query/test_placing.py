@@ -8,7 +8,7 @@ import pytest
 from watersmeet.errors import QueryError
 from watersmeet.observe.explain import explain_text
 from watersmeet.plan.default_tree import default_tree
-from watersmeet.plan.fingerprint import fingerprint
+from watersmeet.plan.fingerprint import query_marks
 from watersmeet.plan.stages import plan_join
 from watersmeet.query.expressions import Call, Column, Compare, Literal, Not, Or, to_text
 from watersmeet.query.logical import Filter, KeyClass, SparkPredicate, Stream, build_query
@@ -350,7 +350,7 @@ def test_fingerprint_and_explain_name_them():
         "lower(a.name) = b.name AND levenshtein(a.name, b.name) < 3", "near(a.n, b.n)", functions={"near": NEAR}
     )
     plan = plan_join(query, (default_tree(query),), 8)
-    marks = fingerprint(query, plan)
+    marks = query_marks(query, plan)
     assert marks["derived columns"] == "a._d0: lower(`name`)"
     assert marks["schema of a"].endswith("end INT, _d0 STRING")
     assert marks["predicates on the results"] == "levenshtein(`a_name`, `b_name`) < 3"
@@ -363,7 +363,7 @@ def test_fingerprint_and_explain_name_them():
 
 def test_other_queries_have_the_fingerprint_they_had():
     query = build("a.n < b.n")
-    marks = fingerprint(query, plan_join(query, (default_tree(query),), 8))
+    marks = query_marks(query, plan_join(query, (default_tree(query),), 8))
     assert not marks.keys() & {"derived columns", "predicates on the results"}
 
 

@@ -11,6 +11,7 @@ from watersmeet.errors import CheckpointError
 from watersmeet.state import event_log, storage
 from watersmeet.state.checkpoint import Checkpoint
 from watersmeet.state.event_log import BLOCK, EPOCHS_KEPT, EPOCHS_MORE, EVENTS, EventLog, RolledUp
+from watersmeet.state.manifest import PlanText, before_first_epoch
 
 OPEN = Path.open
 
@@ -193,7 +194,7 @@ STEPS = {
     "while it is written": (event_log.shutil, "copyfileobj", crash),
     "before it is synced": (storage.os, "fsync", crash),
     "before it is renamed": (Path, "rename", crash),
-    "after it is renamed": (storage, "_sync_folder", crash),
+    "after it is renamed": (storage, "sync_folder", crash),
 }
 
 
@@ -214,7 +215,8 @@ def test_a_crash_while_older_events_are_rolled_up_loses_and_repeats_none(tmp_pat
     assert require_all_once(folder, epoch) == rolled_up
     successor.append(both(epoch + 1))
     assert require_all_once(folder, epoch + 1) >= 2 * EPOCHS_MORE + 2
-    Checkpoint(tmp_path).sweep()
+    checkpoint = Checkpoint(tmp_path)
+    checkpoint.sweep(before_first_epoch(PlanText("(a b)"), 2, ["k"], 1, 1), checkpoint.files())
     assert os.listdir(folder) == [EVENTS]
 
 
@@ -229,8 +231,8 @@ def test_rare_events_are_rolled_up_too(tmp_path):
 def test_a_checkpoint_appends_to_its_log(tmp_path):
     checkpoint = Checkpoint(tmp_path)
     checkpoint.acquire("test")
-    checkpoint.write_events([])
-    checkpoint.write_events([json.dumps(event(0)), json.dumps(event(0, slot=1))])
+    checkpoint.events.append([])
+    checkpoint.events.append([event(0), event(0, slot=1)])
     assert checkpoint.events.read() == ({}, [event(0), event(0, slot=1)])
     assert EventLog(tmp_path / "watersmeet").last_epoch() == 0
     checkpoint.release()

@@ -3,12 +3,11 @@
 import pyarrow as pa
 import pytest
 
+from watersmeet.epoch.after import nothing_yet, resumed
 from watersmeet.errors import CheckpointError
 from watersmeet.plan.stages import JoinPlan, plan_join
 from watersmeet.plan.tree import parse_tree
 from watersmeet.query.logical import Stream, build_query
-from watersmeet.runtime.epoch import resumed
-from watersmeet.state.manifest import before_first_epoch
 
 
 def plan(*texts: str) -> JoinPlan:
@@ -20,12 +19,12 @@ def plan(*texts: str) -> JoinPlan:
 @pytest.mark.parametrize("texts", [("((a b) c)",), ("((a b) c)", "((a b) c)")])
 def test_slots_of_one_shape_may_change_in_number(texts):
     made = plan(*texts)
-    assert resumed(made, before_first_epoch(3, 1, 8, 2), 3).slots == 3
+    assert resumed(made, nothing_yet(made, 2), 3).slots == 3
 
 
 def test_slots_of_several_shapes_keep_their_number():
     made = plan("(a b c)", "((a b) c)")
-    manifest = before_first_epoch(3, 1, 8, 2)
+    manifest = nothing_yet(made, 2)
     assert resumed(made, manifest, 2) is manifest
     with pytest.raises(CheckpointError, match="2 slots with plans of their own, this run 3"):
         resumed(made, manifest, 3)

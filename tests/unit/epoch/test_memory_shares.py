@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watersmeet.adaptation.memory_shares import Held, memory_shares
+from watersmeet.epoch.memory_shares import Held, memory_shares
 
 
 def test_at_the_start_stages_share_alike():

@@ -1,8 +1,7 @@
 """How far what is owed holds back expiry, stage by stage and store by store."""
 
-from tests.unit.adaptation.plans import chain, manifest_with
-from tests.unit.adaptation.test_clean_up import CLOSED, extent
-from watersmeet.adaptation.frontiers import Debt, debts, frontier, frontier_of_stage, holds
+from tests.unit.adaptation.plans import CLOSED, chain, extent, manifest_with
+from watersmeet.epoch.frontiers import Debt, debts, frontier, frontier_of_stage, holds
 from watersmeet.state.manifest import ACTIVE
 
 A, B, C, D = range(4)
