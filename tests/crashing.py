@@ -96,7 +96,9 @@ class Player:
                 case "after" | "during":
                     self._lose(kind)
                 case "rival":
-                    self._with_rival(self.engine.steps(number, batch, clock), int(detail), number, batch, clock, prepare)
+                    self._with_rival(
+                        self.engine.steps(number, batch, clock), int(detail), number, batch, clock, prepare
+                    )
                 case _:
                     self._die(self.engine.steps(number, batch, clock), kind, detail)
                     self.restart()
