@@ -1,7 +1,7 @@
 """The third interpreter of the commit protocol: it crashes between any two commands, has sinks that fail before, during
 and after a write, and lets a second driver take over while the first is paused.
 
-Mishaps of a batch, in the order they befall it (`failures` in a scenario):
+Mishaps of a batch or of a clean-up, in the order they befall it (`failures`, `clean_failures` in a scenario):
 
     after, during      an attempt at the epoch is lost, complete or after its first chunk; the driver lives
     crash              the driver dies before it commits
@@ -10,10 +10,16 @@ Mishaps of a batch, in the order they befall it (`failures` in a scenario):
     sink WHEN          the sink fails `before`, `during` or `after` the next write, and with it the driver
     rival N            before the N-th command the driver is paused; another takes over and runs to the end; then the
                        first one goes on, and must do no harm
+    duel N             the driver and a second one go on side by side, a command at a time; N is the seed of who is next
+    silent             the sources are silent for a while
+    again              all goes well, and Spark hands the batch over again
+    restart            the driver ends between two batches, and a new one starts
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +28,10 @@ from watersmeet.epoch import protocol
 from watersmeet.epoch.after import Clock
 from watersmeet.errors import WatersmeetError
 from watersmeet.runtime.inprocess import InProcessQuery, LostAttempt
+from watersmeet.state.manifest import ResultFile
+
+Steps = Callable[[InProcessQuery], Iterator[protocol.Command]]
+"""What a driver is asked to do."""
 
 
 class SinkFailure(Exception):
@@ -37,6 +47,17 @@ class EpochSink:
     """Epochs of which a part was written: readers do not see them."""
     fails: str | None = None
     taken: int = 0
+    folder: Path = Path()
+    """Where results lie that tasks have written as part files of the sink."""
+    parts: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    """The sink's log: the part files of epochs. They are there for readers, for ever."""
+
+    def add(self, epoch: int, files: Sequence[ResultFile]) -> None:
+        self.parts.setdefault(epoch, tuple(file.name for file in files))
+
+    def check_parts(self) -> None:
+        gone = [name for names in self.parts.values() for name in names if not (self.folder / name).exists()]
+        assert not gone, f"part files {gone} were published and are gone"
 
     def __call__(self, epoch: int, results: pa.Table) -> None:
         fails, self.fails = self.fails, None
@@ -48,6 +69,9 @@ class EpochSink:
         if epoch in self.received:
             same = _sorted(self.received[epoch]) == _sorted(results)
             assert same, f"epoch {epoch} was sent again with other results"
+        else:
+            later = [other for other in self.received if other > epoch]
+            assert not later, f"epoch {epoch} comes after {later}"
         self.torn.discard(epoch)
         self.received.setdefault(epoch, results)
         if fails == "after":
@@ -89,30 +113,32 @@ class Player:
         prepare: Callable[[InProcessQuery], None],
     ) -> None:
         """A batch goes through its mishaps, and at last into the state; `prepare` gives orders to every new driver."""
+        self._go_through(failures, lambda engine: engine.steps(number, batch, clock), prepare)
+
+    def clean_up(self, failures: Iterable[str] = (), **how: Any) -> None:
+        """Epochs of a clean-up, through its mishaps."""
+        self._go_through(failures, lambda engine: engine.cleaning(**how), lambda engine: None)
+
+    def _go_through(self, failures: Iterable[str], steps: Steps, prepare: Callable[[InProcessQuery], None]) -> None:
         prepare(self.engine)
         for failure in failures:
             kind, _, detail = failure.partition(" ")
             match kind:
                 case "after" | "during":
                     self._lose(kind)
+                case "silent":
+                    self._to_the_end(self.engine.resting())
+                case "again":
+                    self._to_the_end(steps(self.engine))
                 case "rival":
-                    self._with_rival(
-                        self.engine.steps(number, batch, clock), int(detail), number, batch, clock, prepare
-                    )
+                    self._with_rival(steps, int(detail), prepare)
+                case "duel":
+                    self._duel(steps, Random(int(detail)), prepare)
                 case _:
-                    self._die(self.engine.steps(number, batch, clock), kind, detail)
+                    self._die(steps(self.engine), kind, detail)
                     self.restart()
                     prepare(self.engine)
-        self._to_the_end(self.engine.steps(number, batch, clock))
-
-    def clean_up(self, *, is_lost: bool, **how: Any) -> None:
-        """Epochs of a clean-up; if it is lost, the driver dies within it once, before it commits."""
-        if is_lost:
-            for command in self.engine.cleaning(**how):
-                if isinstance(command, protocol.Commit):
-                    self.restart()
-                    break
-        self._to_the_end(self.engine.cleaning(**how))
+        self._to_the_end(steps(self.engine))
 
     def _lose(self, kind: str) -> None:
         engine, cut = self.engine, self.engine.cut
@@ -134,6 +160,8 @@ class Player:
         if kind == "sink":
             self.sink.fails = detail
         acknowledged = False
+        if kind == "restart":
+            return
         try:
             for number, command in enumerate(steps, start=1):
                 if kind == "crash" and isinstance(command, protocol.Commit):
@@ -148,27 +176,42 @@ class Player:
         finally:
             self.sink.fails = None
 
-    def _with_rival(
-        self,
-        steps: Iterator[protocol.Command],
-        at: int,
-        number: int,
-        batch: Mapping[str, pa.Table],
-        clock: Clock,
-        prepare: Callable[[InProcessQuery], None],
-    ) -> None:
-        for count, _ in enumerate(steps, start=1):
+    def _with_rival(self, steps: Steps, at: int, prepare: Callable[[InProcessQuery], None]) -> None:
+        paused = steps(self.engine)
+        for count, _ in enumerate(paused, start=1):
             if count == at:
                 break
         self.restart()
         prepare(self.engine)
-        self._to_the_end(self.engine.steps(number, batch, clock))
+        self._to_the_end(steps(self.engine))
         self.has_lost_attempts = True
-        try:
-            self._to_the_end(steps)
-        except (WatersmeetError, FileNotFoundError):
-            return  # it has noticed: its epoch exists, or files that it wants are gone
+        _go_on(paused, 1 << 20)
+
+    def _duel(self, steps: Steps, chance: Random, prepare: Callable[[InProcessQuery], None]) -> None:
+        """Two drivers, neither of which knows of the other, until both have ended; then a third one starts."""
+        rivals = [steps(self.engine)]
+        self.restart()
+        prepare(self.engine)
+        rivals.append(steps(self.engine))
+        while rivals:
+            who = chance.choice(rivals)
+            if not _go_on(who, chance.choice((1, 1, 2, 5))):
+                rivals.remove(who)
+        self.restart()
+        prepare(self.engine)
 
     def _to_the_end(self, steps: Iterator[protocol.Command]) -> None:
         for _ in steps:
             pass
+
+
+def _go_on(steps: Iterator[protocol.Command], commands_max: int) -> bool:
+    """A driver that may have been overtaken carries out some commands; whether it goes on after that."""
+    try:
+        for _ in range(commands_max):
+            next(steps)
+    except StopIteration:
+        return False
+    except (WatersmeetError, FileNotFoundError):
+        return False  # it has noticed: its epoch exists, or files that it wants are gone
+    return True

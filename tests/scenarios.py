@@ -8,11 +8,11 @@ that fails is printed as such a file. Event times in a file count in its `unit` 
     batches    [{stream: [row, ...]}, ...]; a row is a list in the order of the columns
     trees      the shapes of the join, as in option plan, for the slots in turn (the default tree if none)
     setting    how the engine starts: slots, partitions, memory, budget, hash, chunk_rows, merge_rows, spill, upkeep,
-               orders, scatter
-    schedule   per batch: failures before it succeeds ("during" or "after" the work, "crash": after it, and restart,
-               or "closing": committed, but then a restart before windows of an aggregation are closed),
+               orders, scatter, parts
+    schedule   per batch: failures before it succeeds (see `tests/crashing.py`),
                a restart with other slots or budget, wiped memory, the driver's clock; `spill`: (stage, group) pairs to
-               be closed with it; `clean`: so many epochs of clean-up after it, each tried in vain before if `lost`
+               be closed with it; `clean`: so many epochs of clean-up after it, with `clean_failures`; the first
+               tried in vain before if `lost`
     expected   the result rows, in any order; late: {stream: rows}
     groupBy, mode    of a query with aggregates in its select list; what it shows is then checked by `tests/groups.py`
     catches    mutants (see `tests/mutants.py`) for which this is the scenario to try first
@@ -69,6 +69,7 @@ class Epoch:
     clean: int = 0
     keep: bool = False
     lost: bool = False
+    clean_failures: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,8 @@ class Setting:
     """A number that probe orders are drawn by, for every start anew; None: those of the trees."""
     scatter: int | None = None
     """A number that the slot of every group is drawn by, for every number of slots anew; None: contiguous groups."""
+    parts: bool = False
+    """Whether tasks write results as part files of the sink."""
 
 
 @dataclass(frozen=True)
@@ -195,7 +198,8 @@ def from_json(name: str, text: str) -> Scenario:
 
 def _epoch(entry: dict[str, Any]) -> Epoch:
     failures, pairs = tuple(entry.get("failures", ())), tuple((stage, group) for stage, group in entry.get("spill", ()))
-    return Epoch(**{**entry, "failures": failures, "spill": pairs})
+    clean_failures = tuple(entry.get("clean_failures", ()))
+    return Epoch(**{**entry, "failures": failures, "spill": pairs, "clean_failures": clean_failures})
 
 
 def to_json(scenario: Scenario) -> str:

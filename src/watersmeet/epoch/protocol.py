@@ -9,7 +9,7 @@ An interpreter carries out commands one by one, and answers each with an event, 
 |-------------|-----------------------------------------------------------------|---------------------------|
 | Decide      | what is to be run next, towards a goal                          | Decided                   |
 | Run         | the job of an epoch: segments and results are durable then      | JobDone, Failed           |
-| Commit      | create the manifest, unless the epoch exists                    | Committed, Fenced         |
+| Commit      | create the manifest, unless the epoch or a later one exists     | Committed, Fenced         |
 | Send        | hand the files of the outbox to the sink, unless it knows them  | Sent, Failed              |
 | Acknowledge | remember that the sink has them                                 | Acknowledged              |
 | Discard     | remove what only the manifest before needed                     | nothing                   |

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -133,6 +133,11 @@ class InProcessQuery:
         self._epochs_left = epochs_max
         yield from self.drive.steps(protocol.CleanUpAsked(ASKED_FOR))
 
+    def resting(self) -> Iterator[protocol.Command]:
+        """The steps while sources are silent, from recovery on."""
+        yield from self.recovery()
+        yield from self.drive.steps(protocol.SourcesSilent())
+
     def take_shown(self) -> pa.Table:
         """What was sent since the last time."""
         shown, self._shown = self._shown, []
@@ -171,8 +176,9 @@ class InProcessQuery:
         events = self.coordinator.events(epoch, before, reports)
         outcome = Outcome(reports, intake_of(self.plan, reports))
         self._reports, self.events = reports, events
-        after = manifest_after(self.plan, before, epoch, outcome, self._clock, events=events)
-        remove_results(self.checkpoint.outbox, left_over(outcome, after))
+        place: Literal["sink", "checkpoint"] = "checkpoint" if self.setup.parts is None else "sink"
+        after = manifest_after(self.plan, before, epoch, outcome, self._clock, events=events, results_in=place)
+        remove_results(self.slots.results, left_over(outcome, after))
         return protocol.JobDone(after)
 
     def _lose(
@@ -194,6 +200,8 @@ class InProcessQuery:
     def _send(self, command: protocol.Send) -> protocol.Event:
         if command.manifest.outbox.shows:
             shown = self.slots.shown(command.manifest, self._emitted)
+            if self.setup.parts is not None:
+                self.setup.parts.add(command.manifest.epoch, command.manifest.outbox.files)
             if self.setup.sink is not None:
                 self.setup.sink(command.manifest.epoch, shown)
             self._shown.append(shown)

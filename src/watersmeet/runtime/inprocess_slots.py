@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -29,12 +30,24 @@ from watersmeet.plan.tree import Join
 from watersmeet.query.logical import JoinQuery, internal_name
 from watersmeet.runtime.inprocess_frames import Frames, Hash, pandas_hash
 from watersmeet.state.checkpoint import Checkpoint
-from watersmeet.state.manifest import Manifest
+from watersmeet.state.manifest import Manifest, ResultFile
 from watersmeet.state.outbox import ResultFolder, ResultWriter, read_results
 from watersmeet.state.tiers import Tiers
 
 Sink = Callable[[int, pa.Table], None]
 """Takes the results of an epoch; it may be given an epoch again after a crash."""
+
+
+class PartSink(Protocol):
+    """A sink that tasks write part files for, in its own folder; it is told which of them are the results."""
+
+    @property
+    def folder(self) -> Path: ...
+
+    def add(self, epoch: int, files: Sequence[ResultFile]) -> None:
+        """Publish files as the results of an epoch; an epoch that is known stays as it is."""
+
+
 Cut = Callable[[Iterable[pa.RecordBatch]], Iterable[pa.Table]]
 
 
@@ -54,6 +67,8 @@ class Setup:
     mode: OutputMode | None = None
     spill: SpillSettings | None = None
     sink: Sink | None = None
+    parts: PartSink | None = None
+    """Where results go, if they do not go to the checkpoint; `keeps_results` must be on."""
     keeps_results: bool = False
     """Whether results are written to files before an epoch is committed, as on Spark. Without that, an epoch that was
     not sent is lost with the runner."""
@@ -67,6 +82,11 @@ class Slots:
     def __init__(self, query: JoinQuery, plan: JoinPlan, checkpoint: Checkpoint, setup: Setup) -> None:
         self.query, self.plan, self.checkpoint, self.setup = query, plan, checkpoint, setup
         self.frames = Frames(query, plan, setup.hash_keys)
+
+    @property
+    def results(self) -> Path:
+        """The folder of files of results."""
+        return self.checkpoint.outbox if self.setup.parts is None else self.setup.parts.folder
 
     def run(
         self, before: Manifest, tasks: Mapping[int, Sequence[SlotTask]], batch: Mapping[str, pa.Table], cut: Cut
@@ -95,7 +115,7 @@ class Slots:
         """The results of an epoch as the sink gets them, from its files or as they were emitted: with intervals, if the
         query has some, under the names of the select list."""
         if emitted is None or self.setup.keeps_results:
-            emitted = read_results(self.checkpoint.outbox, manifest.outbox.files, self._raw_schema)
+            emitted = read_results(self.results, manifest.outbox.files, self._raw_schema)
         return self._finished(emitted, arrived(self.plan, manifest))
 
     def results_of(self, emitted: pa.Table) -> pa.Table:
@@ -108,7 +128,7 @@ class Slots:
     def _with_files(self, report: SlotReport, results: Sequence[pa.RecordBatch]) -> SlotReport:
         if not self.setup.keeps_results:
             return report
-        writer = ResultWriter(ResultFolder(self.checkpoint.outbox), report.slot)
+        writer = ResultWriter(ResultFolder(self.results), report.slot)
         for rows in results:
             writer.write(rows)
         return replace(report, files=writer.close())

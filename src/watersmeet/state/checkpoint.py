@@ -5,7 +5,7 @@
       watersmeet/
         query.json              what identifies the query that it was made for
         lock                    held by the live driver
-        manifests/<epoch>.json  created exclusively: whoever creates epoch e owns it, all others are fenced
+        manifests/<epoch>.json  created exclusively: whoever creates the last epoch owns it, all others are fenced
         acks/<epoch>            the sink has the results of the epoch
         segments/               state
         outbox/                 results that sinks are sent from
@@ -187,10 +187,18 @@ class Checkpoint:
         )
 
     def commit(self, manifest: Manifest) -> bool:
-        """Create the manifest of an epoch; False if the epoch was committed by somebody else."""
+        """Create the manifest of an epoch; False if the epoch was committed by somebody else.
+
+        A driver that was paused for several epochs finds the name free again, because older manifests are removed. The
+        last one never is: if there is a later one when ours has its name, ours came too late and is taken back.
+        """
         failpoint("before-manifest")
-        is_ours = create(self._manifest(manifest.epoch), to_json(manifest))
+        path = self._manifest(manifest.epoch)
+        is_ours = create(path, to_json(manifest))
         failpoint("after-manifest")
+        if is_ours and self._last_epoch() != manifest.epoch:
+            remove(path)
+            return False
         return is_ours
 
     def acknowledge(self, epoch: int) -> None:

@@ -60,6 +60,6 @@ def test_scattered_groups_do_not_need_an_epoch_each():
     plan = chain()
     even = replace(extent(CLOSED), groups=Groups.of_edges([0, 1, 2, 3, 4, 5, 6, 7]))
     manifest = manifest_with(plan, {(0, 0): [even, extent(ACTIVE, segment="t")]}, bytes_each=1000)
-    assert cleaning_orders(plan, manifest) == (Clean(0, 0, *(0, 7)),)
-    assert cleaning_orders(plan, manifest, bytes_at_once=500) == (Clean(0, 0, *(0, 3)),)
-    assert groups_left(manifest) == 4
+    assert cleaning_orders(plan, manifest) == (Clean(0, 0, 0, 7),)
+    assert cleaning_orders(plan, manifest, bytes_at_once=500) == (Clean(0, 0, 0, 3),)
+    assert groups_left(plan, manifest) == 4
