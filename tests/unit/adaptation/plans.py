@@ -10,6 +10,7 @@ from watersmeet.plan.layout import StoreName
 from watersmeet.plan.stages import JoinPlan, plan_join
 from watersmeet.plan.tree import parse_tree
 from watersmeet.query.logical import Stream, build_query
+from watersmeet.state.groups import Groups
 from watersmeet.state.manifest import ExtentRef, Manifest, SegmentRef, SlotState
 
 PARTITIONS = 8
@@ -58,4 +59,4 @@ def _state(plan: JoinPlan, extents: Mapping[tuple[int, int], Sequence[ExtentRef]
 
 
 def extent(generation: int, low: int = 0, high: int = 8, *, segment: str = "s", since: int | None = None) -> ExtentRef:
-    return ExtentRef(segment, 0, 0, 0, 10, None, low, high, generation, since)
+    return ExtentRef(segment, 0, 0, 0, 10, None, Groups.between(low, high), generation, since)

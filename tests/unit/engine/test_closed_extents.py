@@ -5,11 +5,12 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
+from watersmeet.epoch import protocol
+from watersmeet.epoch.kinds import Batch, Clean, Spill
+from watersmeet.epoch.tasks import tasks_of
 from watersmeet.plan.tree import parse_tree
 from watersmeet.query.logical import Stream, build_query
-from watersmeet.runtime.epoch import slot_tasks
 from watersmeet.runtime.inprocess import InProcessQuery
-from watersmeet.state.manifest import Order
 
 SCHEMA = pa.schema([("x", pa.int64()), ("y", pa.int64())])
 NAMES = "abc"
@@ -42,26 +43,28 @@ def engine_of(kind: str, folder) -> tuple[InProcessQuery, int]:
 def test_closed_extents_are_carried_over(tmp_path, kind):
     query, stage = engine_of(kind, tmp_path)
     query.run(ROWS)
-    extents = tuple(replace(e, generation=GENERATION) for e in query.manifest.extents[stage][0])
-    assert extents
-    stages = [*query.manifest.extents]
-    stages[stage] = (extents,)
-    query.manifest = replace(query.manifest, extents=tuple(stages))
+    manifest = query.manifest
+    names = [layout.name for layout in query.plan.layouts(stage, 0)]
+    closed = {name: tuple(replace(e, generation=GENERATION) for e in manifest.extents[0][name]) for name in names}
+    assert closed
+    state = protocol.State(protocol.Phase.IDLE, replace(manifest, extents=({**manifest.extents[0], **closed},)))
+    query.drive.state = state
     query.run(ROWS)
-    kept = [e for e in query.manifest.extents[stage][0] if not e.is_active]
-    assert kept == list(extents)
-    assert {e.segment for e in kept} <= query.manifest.segments.keys()
+    found = query.manifest.extents[0]
+    kept = {name: tuple(e for e in found[name] if not e.is_active) for name in names}
+    assert kept == closed
+    assert {e.segment for extents in kept.values() for e in extents} <= query.manifest.segments.keys()
 
 
-@pytest.mark.parametrize("order", [{"spill": (1,)}, {"clean": (0, 8)}])
 @pytest.mark.parametrize("kind", ["hops", "aggregate"])
-def test_stages_without_generations_refuse_orders(tmp_path, kind, order):
+def test_stages_without_generations_refuse_orders(tmp_path, kind):
     query, stage = engine_of(kind, tmp_path)
-    with pytest.raises(ValueError, match=f"cannot spill or clean up in stage {stage}"):
-        slot_tasks(query.plan, query.manifest, stage, [Order(stage, 0, **order)])
+    for order in (Spill(stage, 0, (1,)), Clean(stage, 0, 0, 8)):
+        with pytest.raises(ValueError, match=f"stage {stage} has no groups that could be closed or cleaned up"):
+            tasks_of(query.plan, query.manifest, Batch(0, (order,)))
 
 
 def test_stages_of_nodes_take_orders(tmp_path):
     query, stage = engine_of("nodes", tmp_path)
-    (task,) = slot_tasks(query.plan, query.manifest, stage, [Order(stage, 0, spill=(1,))])
+    (task,) = tasks_of(query.plan, query.manifest, Batch(0, (Spill(stage, 0, (1,)),)))[stage]
     assert task.spill == (1,)

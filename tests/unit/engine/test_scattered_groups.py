@@ -1,7 +1,7 @@
 """Slots that own any groups, not neighbouring ones: as few layers, no copies for nothing, and bytes counted once."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +11,7 @@ from watersmeet.adaptation.spill_policies import policy_named
 from watersmeet.adaptation.spilling import SpillSettings
 from watersmeet.engine.compaction import Merging
 from watersmeet.plan.partitioning import even_assignment
+from watersmeet.plan.placement import Placement
 from watersmeet.query.logical import JoinQuery, Stream, build_query
 from watersmeet.runtime.inprocess import InProcessQuery
 from watersmeet.state import cuts
@@ -40,11 +41,15 @@ def scattered(slots: int, seed: int) -> tuple[int, ...]:
     return tuple(random.Random(seed).sample(even_assignment(PARTITIONS, slots), PARTITIONS))
 
 
+def placed_by(assignment: tuple[int, ...]) -> Callable[[Iterable[str]], Placement]:
+    """The same slot of every group under all keys."""
+    return lambda keys: Placement(max(assignment) + 1, dict.fromkeys(keys, assignment))
+
+
 def layers(manifest: Manifest) -> tuple[int, int]:
     """Extents, and files by slot."""
-    held = [extent for stage in manifest.extents for slot in stage for extent in slot]
-    files = [{extent.segment for extent in slot} for stage in manifest.extents for slot in stage]
-    return len(held), sum(map(len, files))
+    files = [{extent.segment for extents in slot.values() for extent in extents} for slot in manifest.extents]
+    return len(list(manifest.all_extents())), sum(map(len, files))
 
 
 def counts_of_layers(folder, merging: Merging, assignments: Sequence[tuple[int, ...]], within: str | None):
@@ -58,7 +63,7 @@ def counts_of_layers(folder, merging: Merging, assignments: Sequence[tuple[int, 
             slots=max(assignment) + 1,
             partitions=PARTITIONS,
             merging=merging,
-            assignment=assignment,
+            placement=placed_by(assignment),
         )
         seen = []
         for _ in range(60):
@@ -100,7 +105,7 @@ def test_no_row_is_copied_twice_for_an_extent_that_stays(tmp_path, monkeypatch):
             slots=3,
             partitions=PARTITIONS,
             merging=never,
-            assignment=scattered(3, seed),
+            placement=placed_by(scattered(3, seed)),
         )
 
     first = engine(1)
@@ -135,7 +140,7 @@ def test_more_slots_count_the_same_bytes_and_spill_nothing(tmp_path, scatter):
         memory=tmp_path / "m4",
         memory_budget_bytes=budget,
         spill=SpillSettings(policy=policy_named("global-output"), budget_bytes=budget),
-        assignment=scattered(4, 5) if scatter else None,
+        placement=placed_by(scattered(4, 5)) if scatter else None,
     )
     few = {name: table.slice(0, 20) for name, table in batch(rng, 12).items()}
     for _ in range(3):
@@ -144,5 +149,5 @@ def test_more_slots_count_the_same_bytes_and_spill_nothing(tmp_path, scatter):
         assert four.coordinator.orders == ()
         assert sum(path.stat().st_size for path in (tmp_path / "m4").glob("*")) <= 4 * budget
     assert four.manifest.totals.get("closed_rows", 0) == 0
-    rows = sum(extent.rows for slot in four.manifest.extents[0] for extent in slot)
+    rows = sum(extent.rows for extent in four.manifest.all_extents())
     assert rows == 12 * 2 * 2000 + 3 * 2 * 20
