@@ -20,7 +20,7 @@ results can be traced to the groups that had a part in them.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
 import pyarrow as pa
@@ -83,13 +83,13 @@ class StoreLayout:
     """The payload column that holds `limit`, in stores of results of a windowed query."""
     trail: tuple[Key, ...] = ()
     """Earlier keys of the rows; the last payload columns hold their groups under these."""
+    name: StoreName = field(init=False, repr=False, compare=False)
+    """What a checkpoint calls the store."""
 
-    @property
-    def name(self) -> StoreName:
-        """What a checkpoint calls the store."""
+    def __post_init__(self) -> None:
         streams = self.label.replace("(", "").replace(")", "").split()
-        fields = ", ".join(f"{field.name} {field.type}" for field in self.payload)
-        return StoreName(" ".join(sorted(streams)), self.key, fields)
+        fields = ", ".join(f"{column.name} {column.type}" for column in self.payload)
+        object.__setattr__(self, "name", StoreName(" ".join(sorted(streams)), self.key, fields))
 
     def group_column(self, key: Key) -> int:
         """The payload column that holds the groups under an earlier key."""
@@ -150,9 +150,7 @@ def lay_out(query: JoinQuery, tree: Tree, key: Key, label: str) -> StoreLayout:
     earlier = tuple(k for k in trail(query, tree) if k != key)
     payload += [pa.field(f"{GROUP}{key_name(k)}", pa.int16()) for k in earlier]
     span = _span(query, streams_of(tree))
-    return StoreLayout(
-        tree, label, key_text(query, key), span, tuple(sources), pa.schema(payload), limit, earlier
-    )
+    return StoreLayout(tree, label, key_text(query, key), span, tuple(sources), pa.schema(payload), limit, earlier)
 
 
 def _component(query: JoinQuery, field: Field, key: Key) -> int | None:

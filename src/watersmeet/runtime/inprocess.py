@@ -1,4 +1,4 @@
-"""The engine without Spark: the same `step`, commit protocol and checkpoint, driven by a loop, for tests and simulation.
+"""The engine without Spark: the same `step`, commit protocol and checkpoint, in a loop, for tests and simulation.
 
 State lives in files as it does on Spark. A crash is simulated by leaving a runner where it is, and making a new one on
 the same folder.

@@ -4,11 +4,15 @@
     plan        {trees, orders}
     placement   {slots, keys: {key: [[slot, so many groups], ...]}}
     stores      [[streams, key, layout], ...]
-    groups      [[low, high, low, high, ...], ...]: the sets of groups that extents have
-    segments    [[name, bytes, crc], ...]
-    extents     by slot: [[store, [extent, ...]], ...]; an extent is [segment, run, bucket, rows, expires, groups] and,
-                if it is closed, [generation, since] more; store, segment and groups are places in the tables above
+    segments    {name, bytes, crc}; all names in one text, with spaces between them
+    held        by slot: [[store, so many extents], ...]
+    extents     {segment, run, bucket, rows, expires}, in the order of `held`
+    groups      [[low, high, so many extents], ...], in the same order
+    closed      {extent, generation, since}: of the extents that are not active
     counters, gauges, outbox, events, and the times of the streams
+
+Stores, segments and extents are named by their places in the lists above. Where names stand in braces, each has a list
+of its own, a column: a query has tens of thousands of extents, and every epoch writes them.
 
 A later version may add keys: readers leave alone what they do not know, unless `features` says that they must not.
 Format 1 is read by `state/format_1.py`.
@@ -17,6 +21,8 @@ Format 1 is read by `state/format_1.py`.
 from __future__ import annotations
 
 import json
+from itertools import groupby, islice
+from operator import attrgetter
 from typing import Any
 
 from watersmeet.errors import CheckpointError
@@ -27,31 +33,19 @@ from watersmeet.state.manifest import ACTIVE, ExtentRef, Manifest, Outbox, PlanT
 FORMAT_VERSION = 2
 FEATURES: frozenset[str] = frozenset()
 """What this version can read beyond the plain format."""
-
-
-class _Table:
-    """Values, each with its place."""
-
-    def __init__(self) -> None:
-        self.places: dict[Any, int] = {}
-
-    def place(self, value: Any) -> int:
-        return self.places.setdefault(value, len(self.places))
+EXTENT_COLUMNS = ("segment", "run", "bucket", "rows", "expires")
+_groups = attrgetter("group_low", "group_high")
 
 
 def to_json(manifest: Manifest) -> bytes:
-    segments = {name: place for place, name in enumerate(manifest.segments)}
-    stores, groups = _Table(), _Table()
-
-    def written(extent: ExtentRef) -> list[Any]:
-        place = groups.place((extent.group_low, extent.group_high))
-        told = [segments[extent.segment], extent.index, extent.bucket, extent.rows, extent.expires_us, place]
-        return told if extent.generation == ACTIVE else [*told, extent.generation, extent.since_us]
-
-    extents = [
-        [[stores.place(name), [written(extent) for extent in mine]] for name, mine in slot.items()]
-        for slot in manifest.extents
+    stores: dict[StoreName, int] = {}
+    held = [
+        [[stores.setdefault(name, len(stores)), len(mine)] for name, mine in slot.items()] for slot in manifest.extents
     ]
+    extents = [extent for slot in manifest.extents for mine in slot.values() for extent in mine]
+    segments = list(manifest.segments.values())
+    place = dict(zip(manifest.segments, range(len(segments)), strict=True))
+    closed = [number for number, extent in enumerate(extents) if extent.generation != ACTIVE]
     box = manifest.outbox
     value = {
         "format": FORMAT_VERSION,
@@ -69,26 +63,57 @@ def to_json(manifest: Manifest) -> bytes:
         "closed_us": manifest.closed_us,
         "counters": manifest.counters,
         "gauges": manifest.gauges,
-        "outbox": {"shows": box.shows, "place": box.place, "files": [[f.name, f.bytes, f.modified_ms] for f in box.files]},
+        "outbox": {
+            "shows": box.shows,
+            "place": box.place,
+            "files": [[f.name, f.bytes, f.modified_ms] for f in box.files],
+        },
         "events": manifest.events,
-        "stores": list(stores.places),
-        "groups": list(groups.places),
-        "segments": [[ref.name, ref.bytes, ref.crc] for ref in manifest.segments.values()],
-        "extents": extents,
+        "stores": list(stores),
+        "segments": {
+            "name": " ".join(manifest.segments),
+            "bytes": [ref.bytes for ref in segments],
+            "crc": [ref.crc for ref in segments],
+        },
+        "held": held,
+        "extents": {
+            "segment": [place[extent.segment] for extent in extents],
+            "run": [extent.index for extent in extents],
+            "bucket": [extent.bucket for extent in extents],
+            "rows": [extent.rows for extent in extents],
+            "expires": [extent.expires_us for extent in extents],
+        },
+        "groups": [[low, high, len(list(same))] for (low, high), same in groupby(extents, _groups)],
+        "closed": {
+            "extent": closed,
+            "generation": [extents[number].generation for number in closed],
+            "since": [extents[number].since_us for number in closed],
+        },
     }
     return json.dumps(value, separators=(",", ":")).encode()
 
 
 def from_json(data: bytes) -> Manifest:
     """The manifest that `to_json` wrote; another format or an unknown feature is refused by name."""
-    value: dict[str, Any] = json.loads(data)
+    return from_value(json.loads(data))
+
+
+def plan_of(value: dict[str, Any]) -> PlanText:
+    """The plan of a manifest that was read as JSON."""
     require_known(value)
-    segments = [SegmentRef(*entry) for entry in value["segments"]]
+    return PlanText(value["plan"]["trees"], value["plan"]["orders"])
+
+
+def from_value(value: dict[str, Any]) -> Manifest:
+    """The manifest, read as JSON; refused as by `from_json`."""
+    plan = plan_of(value)
+    columns = value["segments"]
+    segments = list(map(SegmentRef, columns["name"].split(), columns["bytes"], columns["crc"]))
     box = value["outbox"]
     return Manifest(
         epoch=value["epoch"],
         batch=value["batch"],
-        plan=PlanText(value["plan"]["trees"], value["plan"]["orders"]),
+        plan=plan,
         placement=Placement(
             value["placement"]["slots"],
             {key: from_lists(pairs) for key, pairs in value["placement"]["keys"].items()},
@@ -122,12 +147,12 @@ def require_known(value: dict[str, Any]) -> None:
 
 def _extents(value: dict[str, Any], segments: list[SegmentRef]) -> tuple[SlotState, ...]:
     stores = [StoreName(*entry) for entry in value["stores"]]
-    groups = [tuple(entry) for entry in value["groups"]]
-
-    def read(segment: int, index: int, bucket: int, rows: int, expires: int | None, place: int, *closed: Any) -> ExtentRef:
-        return ExtentRef(segments[segment].name, index, 0, bucket, rows, expires, *groups[place], *closed)
-
-    return tuple(
-        {stores[store]: tuple(read(*entry) for entry in entries) for store, entries in slot}
-        for slot in value["extents"]
+    columns, closed = value["extents"], value["closed"]
+    ages = {extent: age for extent, *age in zip(closed["extent"], closed["generation"], closed["since"], strict=True)}
+    groups = ((low, high) for low, high, count in value["groups"] for _ in range(count))
+    rows = zip(*(columns[name] for name in EXTENT_COLUMNS), groups, strict=True)
+    extents = (
+        ExtentRef(segments[segment].name, run, 0, bucket, count, expires, *cut, *ages.get(number, ()))
+        for number, (segment, run, bucket, count, expires, cut) in enumerate(rows)
     )
+    return tuple({stores[store]: tuple(islice(extents, count)) for store, count in slot} for slot in value["held"])

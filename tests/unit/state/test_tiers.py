@@ -40,6 +40,7 @@ def test_names_tell_their_epoch_and_no_two_attempts_share_one():
     names = [segment_name(task, attempt, n) for task in tasks for attempt in ("x", "y") for n in (0, 1)]
     assert len(set(names)) == 16
     assert {epoch_of(name) for name in names} == {12}
+    assert epoch_of("000000000012-01-0003-61b46a7fe-0.seg") == 12, "as version 0.1 named them"
 
 
 def stored(folder, budget: int | None = None, name: str = NAME, rows: int = 3):
