@@ -65,7 +65,9 @@ def nothing_yet(plan: JoinPlan, slots: int) -> Manifest:
 
 
 def resumed(plan: JoinPlan, manifest: Manifest, slots: int, placement: Placement | None = None) -> Manifest:
-    """The state dealt out over the slots of this run: evenly, if their number has changed."""
+    """The state dealt out over the slots of this run: evenly, if their number has changed. State that the plan has no
+    store for is refused: its results would be lost."""
+    _require_stores(plan, manifest)
     if manifest.slots != slots and any(len(set(stage.shapes)) > 1 for stage in plan.stages):
         raise CheckpointError(
             f"the checkpoint has {manifest.slots} slots with plans of their own, this run {slots}",
@@ -76,6 +78,19 @@ def resumed(plan: JoinPlan, manifest: Manifest, slots: int, placement: Placement
         if placement.slots != slots:
             placement = even_placement(_keys(plan), plan.partitions, slots)
     return placed(manifest, placement)
+
+
+def _require_stores(plan: JoinPlan, manifest: Manifest) -> None:
+    held = {name for slot in manifest.extents for name in slot}
+    shapes = range(max(len(stage.shapes) for stage in plan.stages))
+    known = {layout.name for n in range(plan.stage_count) for shape in shapes for layout in plan.layouts(n, shape)}
+    if unknown := sorted(held - known):
+        stores = "; ".join(f"of {name.streams} by {name.key}: {name.layout}" for name in unknown)
+        raise CheckpointError(
+            f"the checkpoint has state that this query does not keep ({stores})",
+            hint="the select list and its order may not change: use a new checkpointLocation",
+            error_class="DIFFERENT_JOIN",
+        )
 
 
 def _keys(plan: JoinPlan) -> list[str]:
