@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal
 
 from watersmeet.epoch.events import Event
@@ -27,6 +28,7 @@ from watersmeet.state.manifest import (
     Outbox,
     PlanText,
     ResultFile,
+    SegmentRef,
     SlotState,
     before_first_epoch,
     placed,
@@ -63,7 +65,9 @@ def nothing_yet(plan: JoinPlan, slots: int) -> Manifest:
 
 
 def resumed(plan: JoinPlan, manifest: Manifest, slots: int, placement: Placement | None = None) -> Manifest:
-    """The state dealt out over the slots of this run: evenly, if their number has changed."""
+    """The state dealt out over the slots of this run: evenly, if their number has changed. State that the plan has no
+    store for is refused: its results would be lost."""
+    _require_stores(plan, manifest)
     if manifest.slots != slots and any(len(set(stage.shapes)) > 1 for stage in plan.stages):
         raise CheckpointError(
             f"the checkpoint has {manifest.slots} slots with plans of their own, this run {slots}",
@@ -74,6 +78,19 @@ def resumed(plan: JoinPlan, manifest: Manifest, slots: int, placement: Placement
         if placement.slots != slots:
             placement = even_placement(_keys(plan), plan.partitions, slots)
     return placed(manifest, placement)
+
+
+def _require_stores(plan: JoinPlan, manifest: Manifest) -> None:
+    held = {name for slot in manifest.extents for name in slot}
+    shapes = range(max(len(stage.shapes) for stage in plan.stages))
+    known = {layout.name for n in range(plan.stage_count) for shape in shapes for layout in plan.layouts(n, shape)}
+    if unknown := sorted(held - known):
+        stores = "; ".join(f"of {name.streams} by {name.key}: {name.layout}" for name in unknown)
+        raise CheckpointError(
+            f"the checkpoint has state that this query does not keep ({stores})",
+            hint="the select list and its order may not change: use a new checkpointLocation",
+            error_class="DIFFERENT_JOIN",
+        )
 
 
 def _keys(plan: JoinPlan) -> list[str]:
@@ -93,15 +110,13 @@ def manifest_after(
     """The state after an epoch that ran on `before`, with the files of its results, if it shows any."""
     reports, intake = outcome.reports, outcome.intake
     extents = _extents(plan, before, reports)
-    used = {extent.segment for slot in extents for mine in slot.values() for extent in mine}
-    segments = {**before.segments, **{ref.name: ref for report in reports for ref in report.segments}}
     is_shown = shows(plan, epoch, reports)
     files = tuple(file for report in reports for file in report.files) if is_shown else ()
     after = replace(
         before,
         epoch=before.epoch + 1,
         plan=words_of(plan),
-        segments={name: ref for name, ref in segments.items() if name in used},
+        segments=_segments(before, reports, extents),
         extents=extents,
         counters=_counters(before.counters, reports) | _arrived(plan, before, intake),
         gauges=_gauges(plan, before.gauges, reports),
@@ -131,6 +146,7 @@ def counts_of(reports: Sequence[SlotReport]) -> dict[str, int]:
     return with_pairs(report.counts for report in reports)
 
 
+@lru_cache(maxsize=4096)  # all slots report the same names
 def is_gauge(name: str) -> bool:
     return name.split(".")[0] in GAUGES
 
@@ -139,17 +155,26 @@ def _extents(plan: JoinPlan, before: Manifest, reports: Sequence[SlotReport]) ->
     """What every slot has: as before in stores of stages that did not run, and as reported in the others."""
     states = [dict(slot) for slot in before.extents]
     for report in reports:
-        names = [layout.name for layout in plan.layouts(report.stage, report.slot)]
-        found: dict[int, list[ExtentRef]] = {}
+        layouts = plan.layouts(report.stage, report.slot)
+        found: list[list[ExtentRef]] = [[] for _ in layouts]
         for extent in report.extents:
-            found.setdefault(extent.store, []).append(extent)
+            found[extent.store].append(extent)
         state = states[report.slot]
-        for number, name in enumerate(names):
-            if number in found:
-                state[name] = tuple(found[number])
+        for layout, extents in zip(layouts, found, strict=True):
+            if extents:
+                state[layout.name] = tuple(extents)
             else:
-                state.pop(name, None)
+                state.pop(layout.name, None)
     return tuple(states)
+
+
+def _segments(before: Manifest, reports: Sequence[SlotReport], extents: Sequence[SlotState]) -> dict[str, SegmentRef]:
+    """The segments that some slot has an extent of."""
+    used = {extent.segment for slot in extents for mine in slot.values() for extent in mine}
+    segments = {**before.segments, **{ref.name: ref for report in reports for ref in report.segments}}
+    for name in segments.keys() - used:
+        del segments[name]
+    return segments
 
 
 def _with_times(plan: JoinPlan, after: Manifest, intake: Intake, clock: Clock) -> Manifest:
@@ -190,12 +215,14 @@ def _gauges(
     plan: JoinPlan, before: Mapping[str, Mapping[str, int]], reports: Sequence[SlotReport]
 ) -> dict[str, Mapping[str, int]]:
     """The gauges of all stages, all slots together: new ones of those that ran."""
+    names = [plan.name_of_stage(stage) for stage in range(plan.stage_count)]
     found: dict[str, Counter[str]] = {}
     for report in reports:
-        mine = found.setdefault(plan.name_of_stage(report.stage), Counter())
-        mine.update({name: count for name, count in report.counts.items() if is_gauge(name)})
-    stages = {plan.name_of_stage(stage) for stage in range(plan.stage_count)}
-    kept = {stage: gauges for stage, gauges in before.items() if stage in stages}
+        mine = found.setdefault(names[report.stage], Counter())
+        for name, count in report.counts.items():
+            if is_gauge(name):
+                mine[name] += count
+    kept = {stage: gauges for stage, gauges in before.items() if stage in names}
     return kept | {stage: dict(gauges) for stage, gauges in found.items()}
 
 

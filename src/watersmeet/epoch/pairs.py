@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from itertools import combinations
 
 THERE, NEW = "there", "new"
@@ -50,9 +51,8 @@ def with_pairs(reports: Iterable[Mapping[str, int]]) -> dict[str, int]:
     for report in reports:
         known: set[tuple[str, ...]] = set()
         for name, count in report.items():
-            kind, _, rest = name.partition(".")
-            if kind in (THERE, NEW):
-                stage, node, label = rest.split(".")
+            if parts := _rows_of(name):
+                kind, stage, node, label = parts
                 rows[stage, node][label][kind] += count
                 known |= {(stage,), (stage, node)}
             else:
@@ -63,6 +63,15 @@ def with_pairs(reports: Iterable[Mapping[str, int]]) -> dict[str, int]:
             if pairs := _pairs(inputs[left], inputs[right]):
                 total[f"pairs.{pair_name(left, right)}"] += pairs * slots[stage,] // slots[stage, node]
     return dict(total)
+
+
+@lru_cache(maxsize=4096)  # all slots report the same names
+def _rows_of(name: str) -> tuple[str, str, str, str] | None:
+    """The kind, stage, node and label that a count of `count_rows` is of; None for others."""
+    if not name.startswith((f"{THERE}.", f"{NEW}.")):
+        return None
+    kind, stage, node, label = name.split(".")
+    return kind, stage, node, label
 
 
 def _pairs(left: Mapping[str, int], right: Mapping[str, int]) -> int:

@@ -1,4 +1,4 @@
-"""What each slot is told in an epoch: its part of the manifest, its orders, and how far back others may still owe."""
+"""What each slot is told in an epoch: its part of the manifest, its orders, and what others owe that it waits for."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def tasks_of(
     plan: JoinPlan, before: Manifest, epoch: Epoch, memory: MemoryShares | None = None
 ) -> dict[int, list[SlotTask]]:
     """The tasks of the epoch after `before`, by stage, one per slot; the attempt fills in its own name. `memory` is
-    what a stage may have in memory when the epoch ends, by slot and stage."""
+    what a stage may have in memory when the epoch ends, by slot and stage. An order to a stage that cannot take it
+    raises a ValueError."""
     for order in orders_of(epoch):
         if not can_take(plan, order):
             raise ValueError(f"stage {order.stage} has no groups that could be closed or cleaned up: {order}")

@@ -20,6 +20,7 @@ results can be traced to the groups that had a part in them.
 from __future__ import annotations
 
 from collections.abc import Iterable
+import dataclasses
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -83,13 +84,13 @@ class StoreLayout:
     """The payload column that holds `limit`, in stores of results of a windowed query."""
     trail: tuple[Key, ...] = ()
     """Earlier keys of the rows; the last payload columns hold their groups under these."""
+    name: StoreName = dataclasses.field(init=False, repr=False, compare=False)
+    """What a checkpoint calls the store."""
 
-    @property
-    def name(self) -> StoreName:
-        """What a checkpoint calls the store."""
+    def __post_init__(self) -> None:
         streams = self.label.replace("(", "").replace(")", "").split()
-        fields = ", ".join(f"{field.name} {field.type}" for field in self.payload)
-        return StoreName(" ".join(sorted(streams)), self.key, fields)
+        fields = ", ".join(f"{column.name} {column.type}" for column in self.payload)
+        object.__setattr__(self, "name", StoreName(" ".join(sorted(streams)), self.key, fields))
 
     def group_column(self, key: Key) -> int:
         """The payload column that holds the groups under an earlier key."""

@@ -24,7 +24,8 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -34,9 +35,9 @@ from watersmeet.errors import CheckpointError
 from watersmeet.failpoints import failpoint
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.state.event_log import EventLog
-from watersmeet.state.format_1 import FORMAT_1, OldCheckpoint, read_old
+from watersmeet.state.format_1 import FORMAT_1, OldCheckpoint, is_format_1, read_old
 from watersmeet.state.manifest import BEFORE_FIRST_EPOCH, Manifest, PlanText
-from watersmeet.state.manifest_json import FORMAT_VERSION, from_json, to_json
+from watersmeet.state.manifest_json import FORMAT_VERSION, from_value, plan_of, to_json
 from watersmeet.state.storage import TEMPORARY, create, names, remove, write_durably, writing
 
 SCRATCH = ".scratch-"
@@ -143,28 +144,28 @@ class Checkpoint:
         value = self._last_value()
         if value is None:
             return None
-        if value.get("format") == FORMAT_1:
-            return read_old(self.folder, value).plan
-        return from_json(json.dumps(value).encode()).plan
+        with self._reading():
+            return read_old(self.folder, value).plan if is_format_1(value) else plan_of(value)
 
     def old(self) -> OldCheckpoint | None:
         """What a checkpoint of format 1 says; None if this is none."""
         value = self._last_value()
-        return read_old(self.folder, value) if value is not None and value.get("format") == FORMAT_1 else None
+        if value is None or not is_format_1(value):
+            return None
+        with self._reading():
+            return read_old(self.folder, value)
 
     def latest(self, plan: JoinPlan | None = None) -> Manifest | None:
         """The last committed manifest; one of format 1 can be read with the plan that its state is for."""
-        found = self._last_epoch()
-        if found is None:
+        value = self._last_value()
+        if value is None:
             return None
-        old = self.old() if plan is not None else None
-        if old is not None and plan is not None:
-            old.require_acknowledged(self.is_acknowledged(found))
+        with self._reading():
+            if plan is None or not is_format_1(value):
+                return from_value(value)
+            old = read_old(self.folder, value)
+            old.require_acknowledged(self.is_acknowledged(value["epoch"]))
             return old.upgraded(plan)
-        try:
-            return from_json(self._manifest(found).read_bytes())
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise self._unreadable(found, error) from error
 
     def _last_epoch(self) -> int | None:
         found = names(self.manifests)
@@ -174,17 +175,22 @@ class Checkpoint:
         found = self._last_epoch()
         if found is None:
             return None
-        try:
+        with self._reading():
             value: dict[str, Any] = json.loads(self._manifest(found).read_bytes())
-        except (OSError, ValueError) as error:
-            raise self._unreadable(found, error) from error
-        return value
+            if not isinstance(value, dict):
+                raise ValueError("it is not a manifest")
+            return value
 
-    def _unreadable(self, epoch: int, error: Exception) -> CheckpointError:
-        return CheckpointError(
-            f"manifest {self._manifest(epoch).name} cannot be read: {error}",
-            hint="restore it, or start with a new checkpointLocation",
-        )
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """What is wrong with the last manifest, as an error that names it."""
+        try:
+            yield
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            raise CheckpointError(
+                f"manifest {self._manifest(self._last_epoch() or 0).name} cannot be read: {error}",
+                hint="restore it, or start with a new checkpointLocation",
+            ) from error
 
     def commit(self, manifest: Manifest) -> bool:
         """Create the manifest of an epoch; False if the epoch was committed by somebody else.

@@ -32,6 +32,10 @@ GAUGES_OF_FORMAT_1 = (
 )
 
 
+def is_format_1(manifest: dict[str, Any]) -> bool:
+    return manifest.get("format") == FORMAT_1
+
+
 @dataclass(frozen=True, slots=True)
 class OldCheckpoint:
     """What a checkpoint of format 1 says: its last manifest, and what it is for."""
@@ -43,7 +47,7 @@ class OldCheckpoint:
     def require_acknowledged(self, is_acknowledged: bool) -> None:
         if not is_acknowledged:
             raise CheckpointError(
-                f"the results of epoch {self.manifest['epoch']} never reached the sink, and this checkpoint of format 1 "
+                f"the results of epoch {self.manifest['epoch']} never reached the sink, and a checkpoint of format 1 "
                 "does not hold them",
                 hint="start it once with version 0.1, which computes them again; then with this one",
                 error_class="UNSENT_RESULTS",

@@ -4,11 +4,18 @@
     plan        {trees, orders}
     placement   {slots, keys: {key: [[slot, so many groups], ...]}}
     stores      [[streams, key, layout], ...]
-    groups      [[low, high, low, high, ...], ...]: the sets of groups that extents have
-    segments    [[name, bytes, crc], ...]
-    extents     by slot: [[store, [extent, ...]], ...]; an extent is [segment, run, bucket, rows, expires, groups, marks]
-                and, if it is closed, [generation, since] more; store, segment and groups are places in the tables above
+    segments    {name, bytes, crc}; all names in one text, with spaces between them
+    held        by slot: [[store, so many extents], ...]
+    extents     {segment, run, bucket, rows, expires}, in the order of `held`
+    groups      {edges: [[low, high, low, high, ...], ...], of: [[place in edges, so many extents], ...]}, in the same
+                order: the sets of groups that extents are cut to
+    closed      {extent, generation, since}: of the extents that are not active
+    pieces      which extents a merge by range has made or cut
+    estimates   which extents have rows that were not counted yet
     counters, gauges, outbox, events, and the times of the streams
+
+Stores, segments and extents are named by their places in the lists above. Where names stand in braces, each has a list
+of its own, a column: a query has tens of thousands of extents, and every epoch writes them.
 
 A later version may add keys: readers leave alone what they do not know, unless `features` says that they must not.
 Format 1 is read by `state/format_1.py`.
@@ -17,6 +24,8 @@ Format 1 is read by `state/format_1.py`.
 from __future__ import annotations
 
 import json
+from itertools import groupby, islice
+from operator import attrgetter
 from typing import Any
 
 from watersmeet.errors import CheckpointError
@@ -28,35 +37,21 @@ from watersmeet.state.manifest import ACTIVE, ExtentRef, Manifest, Outbox, PlanT
 FORMAT_VERSION = 2
 FEATURES: frozenset[str] = frozenset()
 """What this version can read beyond the plain format."""
-PIECE, ESTIMATE = 1, 2
-"""Marks of extents."""
-
-
-class _Table:
-    """Values, each with its place."""
-
-    def __init__(self) -> None:
-        self.places: dict[Any, int] = {}
-
-    def place(self, value: Any) -> int:
-        return self.places.setdefault(value, len(self.places))
+NO_AGE = (ACTIVE, None)
+EXTENT_COLUMNS = ("segment", "run", "bucket", "rows", "expires")
+_groups = attrgetter("groups")
 
 
 def to_json(manifest: Manifest) -> bytes:
-    segments = {name: place for place, name in enumerate(manifest.segments)}
-    stores, groups = _Table(), _Table()
-
-    def written(extent: ExtentRef) -> list[Any]:
-        marks = PIECE * extent.is_piece + ESTIMATE * extent.is_estimate
-        place = groups.place(extent.groups)
-        told = [segments[extent.segment], extent.index, extent.bucket, extent.rows, extent.expires_us, place, marks]
-        return told if extent.generation == ACTIVE else [*told, extent.generation, extent.since_us]
-
-    extents = [
-        [[stores.place(name), [written(extent) for extent in mine]] for name, mine in slot.items()]
-        for slot in manifest.extents
+    stores: dict[StoreName, int] = {}
+    held = [
+        [[stores.setdefault(name, len(stores)), len(mine)] for name, mine in slot.items()] for slot in manifest.extents
     ]
-    box = manifest.outbox
+    extents = [extent for slot in manifest.extents for mine in slot.values() for extent in mine]
+    segments = list(manifest.segments.values())
+    place = dict(zip(manifest.segments, range(len(segments)), strict=True))
+    closed = [number for number, extent in enumerate(extents) if extent.generation != ACTIVE]
+    box, sets = manifest.outbox, dict[Groups, int]()
     value = {
         "format": FORMAT_VERSION,
         "features": [],
@@ -79,24 +74,56 @@ def to_json(manifest: Manifest) -> bytes:
             "files": [[f.name, f.bytes, f.modified_ms] for f in box.files],
         },
         "events": manifest.events,
-        "stores": list(stores.places),
-        "groups": [held.edges for held in groups.places],
-        "segments": [[ref.name, ref.bytes, ref.crc] for ref in manifest.segments.values()],
-        "extents": extents,
+        "stores": list(stores),
+        "segments": {
+            "name": " ".join(manifest.segments),
+            "bytes": [ref.bytes for ref in segments],
+            "crc": [ref.crc for ref in segments],
+        },
+        "held": held,
+        "extents": {
+            "segment": [place[extent.segment] for extent in extents],
+            "run": [extent.index for extent in extents],
+            "bucket": [extent.bucket for extent in extents],
+            "rows": [extent.rows for extent in extents],
+            "expires": [extent.expires_us for extent in extents],
+        },
+        "groups": {
+            "of": [[sets.setdefault(cut, len(sets)), len(list(same))] for cut, same in groupby(extents, _groups)],
+            "edges": [cut.edges for cut in sets],
+        },
+        "pieces": [number for number, extent in enumerate(extents) if extent.is_piece],
+        "estimates": [number for number, extent in enumerate(extents) if extent.is_estimate],
+        "closed": {
+            "extent": closed,
+            "generation": [extents[number].generation for number in closed],
+            "since": [extents[number].since_us for number in closed],
+        },
     }
     return json.dumps(value, separators=(",", ":")).encode()
 
 
 def from_json(data: bytes) -> Manifest:
     """The manifest that `to_json` wrote; another format or an unknown feature is refused by name."""
-    value: dict[str, Any] = json.loads(data)
+    return from_value(json.loads(data))
+
+
+def plan_of(value: dict[str, Any]) -> PlanText:
+    """The plan of a manifest that was read as JSON."""
     require_known(value)
-    segments = [SegmentRef(*entry) for entry in value["segments"]]
+    return PlanText(value["plan"]["trees"], value["plan"]["orders"])
+
+
+def from_value(value: dict[str, Any]) -> Manifest:
+    """The manifest, read as JSON; refused as by `from_json`."""
+    plan = plan_of(value)
+    columns = value["segments"]
+    segments = list(map(SegmentRef, columns["name"].split(), columns["bytes"], columns["crc"]))
     box = value["outbox"]
     return Manifest(
         epoch=value["epoch"],
         batch=value["batch"],
-        plan=PlanText(value["plan"]["trees"], value["plan"]["orders"]),
+        plan=plan,
         placement=Placement(
             value["placement"]["slots"],
             {key: from_lists(pairs) for key, pairs in value["placement"]["keys"].items()},
@@ -130,25 +157,25 @@ def require_known(value: dict[str, Any]) -> None:
 
 def _extents(value: dict[str, Any], segments: list[SegmentRef]) -> tuple[SlotState, ...]:
     stores = [StoreName(*entry) for entry in value["stores"]]
-    groups = [Groups.of_edges(edges) for edges in value["groups"]]
-
-    def read(entry: list[Any]) -> ExtentRef:
-        segment, index, bucket, rows, expires, place, marks, *closed = entry
-        generation, since = closed or (ACTIVE, None)
-        return ExtentRef(
+    columns, closed = value["extents"], value["closed"]
+    ages = {extent: age for extent, *age in zip(closed["extent"], closed["generation"], closed["since"], strict=True)}
+    sets = [Groups.of_edges(edges) for edges in value["groups"]["edges"]]
+    groups = (sets[place] for place, count in value["groups"]["of"] for _ in range(count))
+    pieces, estimates = set(value["pieces"]), set(value["estimates"])
+    rows = zip(*(columns[name] for name in EXTENT_COLUMNS), groups, strict=True)
+    extents = (
+        ExtentRef(
             segments[segment].name,
-            index,
+            run,
             0,
             bucket,
-            rows,
+            count,
             expires,
-            groups[place],
-            generation,
-            since,
-            is_piece=bool(marks & PIECE),
-            is_estimate=bool(marks & ESTIMATE),
+            cut,
+            *ages.get(number, NO_AGE)[:2],
+            number in pieces,
+            number in estimates,
         )
-
-    return tuple(
-        {stores[store]: tuple(read(entry) for entry in entries) for store, entries in slot} for slot in value["extents"]
+        for number, (segment, run, bucket, count, expires, cut) in enumerate(rows)
     )
+    return tuple({stores[store]: tuple(islice(extents, count)) for store, count in slot} for slot in value["held"])

@@ -53,7 +53,7 @@ _mapped: dict[str, dict[str, tuple[int, list[tuple[int, Run]]]]] = {}
 
 
 def task_name(epoch: int, stage: int, slot: int) -> str:
-    return f"{epoch:012d}-{stage:02d}-{slot:04d}"
+    return f"{epoch}-{stage}-{slot}"
 
 
 def segment_name(task: str, attempt: str, number: int) -> str:
@@ -62,6 +62,7 @@ def segment_name(task: str, attempt: str, number: int) -> str:
 
 
 def epoch_of(name: str) -> int:
+    """The epoch that a segment was written in; version 0.1 wrote it with leading zeros."""
     return int(name.split("-", 1)[0])
 
 

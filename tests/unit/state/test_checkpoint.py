@@ -3,19 +3,30 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
 
 import pytest
 
-from watersmeet.errors import CheckpointError, FencedError
+from watersmeet.errors import CheckpointError
 from watersmeet.state.checkpoint import SCRATCH, Checkpoint
-from watersmeet.state.manifest import FORMAT_VERSION, Manifest, SegmentRef, before_first_epoch
+from watersmeet.state.manifest import Manifest, Outbox, PlanText, ResultFile, SegmentRef, before_first_epoch
+from watersmeet.state.manifest_json import FORMAT_VERSION
 from watersmeet.state.storage import TEMPORARY, create
 
+PLAN = PlanText("(a b)", {"(a b)": [[1], [0]]})
 
-def manifest(epoch: int, *segments: str) -> Manifest:
-    empty = before_first_epoch(2, 1, 4, 1)
+
+def manifest(epoch: int, *segments: str, outbox: Outbox | None = None) -> Manifest:
+    """One that names segments, though no extent is of them."""
     refs = {name: SegmentRef(name, 1, 1) for name in segments}
-    return Manifest(epoch, epoch, None, empty.times_max_us, empty.last_seen_ms, empty.assignment, refs, (((),),))
+    empty = before_first_epoch(PLAN, 2, ["a.k = b.k"], 4, 1)
+    return replace(empty, epoch=epoch, batch=epoch, segments=refs, outbox=outbox or empty.outbox)
+
+
+def results(*names: str, place: Literal["sink", "checkpoint"] = "checkpoint") -> Outbox:
+    return Outbox(shows=True, place=place, files=tuple(ResultFile(name, 1, 1) for name in names))
 
 
 def put(checkpoint: Checkpoint, *names: str) -> None:
@@ -26,6 +37,12 @@ def put(checkpoint: Checkpoint, *names: str) -> None:
 
 def segments(checkpoint: Checkpoint) -> set[str]:
     return {path.name for path in checkpoint.segments.glob("*")}
+
+
+def put_results(checkpoint: Checkpoint, *names: str) -> None:
+    checkpoint.outbox.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        (checkpoint.outbox / name).write_bytes(b"x")
 
 
 def test_a_second_driver_is_refused_and_told_who_holds_the_lock(tmp_path):
@@ -59,14 +76,14 @@ def test_the_checkpoint_of_a_plain_spark_query_is_refused(tmp_path):
         Checkpoint(tmp_path).acquire("x")
 
 
-def test_a_different_join_is_refused_and_every_difference_named(tmp_path):
+def test_a_different_query_is_refused_and_every_difference_named(tmp_path):
     checkpoint = Checkpoint(tmp_path)
-    checkpoint.require_same_join({"streams": "of a query that was refused"})
-    checkpoint.remember_join({"streams": "a, b", "window of a": "1 minute", "old": "1"}, {})
-    checkpoint.remember_join({"streams": "stay as they are"}, {})
-    checkpoint.require_same_join({"streams": "a, b", "window of a": "1 minute", "old": "1"})
+    checkpoint.require_same_query({"streams": "of a query that was refused"}, {})
+    marks = {"streams": "a, b", "window of a": "1 minute", "old": "1"}
+    checkpoint.remember_query(marks)
+    checkpoint.require_same_query(marks, {"of": "format 1"})
     with pytest.raises(CheckpointError) as refused:
-        checkpoint.require_same_join({"streams": "a, b", "window of a": "2 minutes", "new": "2"})
+        checkpoint.require_same_query({"streams": "a, b", "window of a": "2 minutes", "new": "2"}, {})
     assert refused.value.error_class == "DIFFERENT_JOIN"
     for difference in (
         "window of a: checkpoint has '1 minute', query has '2 minutes'",
@@ -79,11 +96,23 @@ def test_a_different_join_is_refused_and_every_difference_named(tmp_path):
 
 def test_a_format_of_the_future_is_refused(tmp_path):
     checkpoint = Checkpoint(tmp_path)
-    checkpoint.remember_join({"streams": "a"}, {})
+    checkpoint.remember_query({"streams": "a"})
     path = checkpoint.folder / "query.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "format": FORMAT_VERSION + 1}))
     with pytest.raises(CheckpointError, match=f"format {FORMAT_VERSION + 1}"):
-        checkpoint.require_same_join({"streams": "a"})
+        checkpoint.require_same_query({"streams": "a"}, {})
+
+
+def test_the_plan_is_that_of_the_last_manifest(tmp_path):
+    """What identifies the query is apart from it."""
+    checkpoint = Checkpoint(tmp_path)
+    assert checkpoint.plan() is None
+    checkpoint.remember_query({"streams": "a, b"})
+    assert checkpoint.plan() is None
+    checkpoint.commit(replace(manifest(0), plan=PlanText("(b a)")))
+    checkpoint.commit(manifest(1))
+    assert checkpoint.plan() == PLAN
+    checkpoint.require_same_query({"streams": "a, b"}, {})
 
 
 def test_the_last_committed_manifest_is_found_again(tmp_path):
@@ -94,21 +123,30 @@ def test_the_last_committed_manifest_is_found_again(tmp_path):
     assert checkpoint.latest() == manifest(11, "s11")
 
 
-def test_who_commits_an_epoch_second_is_fenced(tmp_path):
+def test_who_commits_an_epoch_second_is_told(tmp_path):
     first, second = Checkpoint(tmp_path), Checkpoint(tmp_path)
-    first.commit(manifest(0, "mine"))
-    with pytest.raises(FencedError, match="epoch 0"):
-        second.commit(manifest(0, "theirs"))
+    assert first.commit(manifest(0, "mine"))
+    assert not second.commit(manifest(0, "theirs"))
     assert first.latest() == manifest(0, "mine")
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b'{"format": 99}', b'{"format": 1}'])
+def test_what_the_sink_surely_has_and_may_have(tmp_path):
+    checkpoint = Checkpoint(tmp_path)
+    assert checkpoint.sent_and_committed() == (-1, -1)
+    checkpoint.commit(manifest(3))
+    assert checkpoint.sent_and_committed() == (2, 3)
+    checkpoint.acknowledge(3)
+    assert checkpoint.sent_and_committed() == (3, 3)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b'{"format": 99}', b'{"format": 1}', b'{"format": 2}'])
 def test_a_damaged_manifest_is_named(tmp_path, content):
     checkpoint = Checkpoint(tmp_path)
     checkpoint.commit(manifest(0))
     (checkpoint.folder / "manifests" / f"{0:012d}.json").write_bytes(content)
-    with pytest.raises(CheckpointError):
-        checkpoint.latest()
+    for read in (checkpoint.latest, checkpoint.plan):
+        with pytest.raises(CheckpointError):
+            read()
 
 
 def test_acknowledging_twice_is_acknowledging(tmp_path):
@@ -122,78 +160,82 @@ def test_acknowledging_twice_is_acknowledging(tmp_path):
 
 def test_discarding_removes_only_what_the_older_manifest_alone_needs(tmp_path):
     checkpoint = Checkpoint(tmp_path)
-    older, newer = manifest(0, "old", "both"), manifest(1, "both", "new")
+    older = manifest(0, "old", "both", outbox=results("sent.parquet"))
+    newer = manifest(1, "both", "new", outbox=results("newer.parquet"))
     put(checkpoint, "old", "both", "new", "unknown")
+    put_results(checkpoint, "sent.parquet", "newer.parquet", "unknown.parquet")
+    checkpoint.discard(None, older)
     checkpoint.commit(older)
     checkpoint.commit(newer)
     checkpoint.acknowledge(0)
-    checkpoint.discard_before(newer, older)
+    checkpoint.discard(older, newer)
     assert segments(checkpoint) == {"both", "new", "unknown"}
+    assert {path.name for path in checkpoint.outbox.iterdir()} == {"newer.parquet", "unknown.parquet"}
     assert checkpoint.latest() == newer
     assert not checkpoint.is_acknowledged(0)
 
 
-def test_a_sweep_removes_orphans_and_nothing_else(tmp_path):
+def test_files_in_the_folder_of_a_sink_are_not_of_the_checkpoint(tmp_path):
+    """They are the sink's part files; what lies in the outbox under the same name is something else."""
     checkpoint = Checkpoint(tmp_path)
+    older, newer = manifest(0, outbox=results("part.parquet", place="sink")), manifest(1)
+    put_results(checkpoint, "part.parquet")
+    checkpoint.discard(older, newer)
+    assert [path.name for path in checkpoint.outbox.iterdir()] == ["part.parquet"]
+
+
+def littered(checkpoint: Checkpoint) -> Manifest:
+    """Files of three epochs and of failed attempts; the last manifest."""
     checkpoint.acquire("x")
-    checkpoint.remember_join({"streams": "a"}, {})
-    older, newer = manifest(4, "a", "b"), manifest(5, "b", "c")
-    for epoch in (3, 4, 5):
-        checkpoint.acknowledge(epoch)
-    for live in (manifest(3), older, newer):
+    checkpoint.remember_query({"streams": "a"})
+    last = manifest(5, "b", "c", outbox=results("five.parquet"))
+    for live in (manifest(3), manifest(4, "a", "b", outbox=results("four.parquet")), last):
+        checkpoint.acknowledge(live.epoch)
         checkpoint.commit(live)
     put(checkpoint, "a", "b", "c", "orphan", f"{TEMPORARY}1")
+    put_results(checkpoint, "four.parquet", "five.parquet", "orphan.parquet")
     (checkpoint.segments / f"{SCRATCH}1").mkdir()
     (checkpoint.segments / f"{SCRATCH}1" / "0").write_bytes(b"x")
     (checkpoint.folder / f"{TEMPORARY}2").write_bytes(b"x")
-    removed = checkpoint.sweep(older, newer)
-    assert segments(checkpoint) == {"a", "b", "c"}
-    assert {p.name for p in checkpoint.folder.iterdir()} == {"acks", "lock", "manifests", "query.json", "segments"}
-    assert sorted(int(p.stem) for p in (checkpoint.folder / "manifests").iterdir()) == [4, 5]
-    assert sorted(int(p.name) for p in (checkpoint.folder / "acks").iterdir()) == [4, 5]
-    assert removed == 6
-    assert checkpoint.sweep(older, newer) == 0
+    create(checkpoint.folder / "trial" / "of-format-1.json", b"x")
+    checkpoint.events.append([{"epoch": 5, "kind": "spill"}])
+    return last
+
+
+def everything(checkpoint: Checkpoint) -> set[str]:
+    return {str(Path(path).relative_to(checkpoint.folder)) for path in checkpoint.folder.rglob("*") if path.is_file()}
+
+
+KEPT = {
+    "lock", "query.json", "events.jsonl", "segments/b", "segments/c", "outbox/five.parquet",
+    "manifests/000000000005.json", "acks/000000000005",
+}  # fmt: skip
+
+
+def test_a_sweep_removes_all_that_the_last_manifest_does_not_name(tmp_path):
+    checkpoint = Checkpoint(tmp_path)
+    last = littered(checkpoint)
+    removed = checkpoint.sweep(last, checkpoint.files())
+    assert everything(checkpoint) == KEPT
+    assert removed == 12
+    assert not (checkpoint.folder / "trial").exists()
+    assert checkpoint.sweep(last, checkpoint.files()) == 0
+    assert checkpoint.latest() == last
     checkpoint.release()
 
 
-def commit_as_an_earlier_version(checkpoint: Checkpoint, live: Manifest, **named: object) -> None:
-    value = {**json.loads(live.to_json()), "first": [], "join": None, "base": None, **named}
-    create(checkpoint.folder / "manifests" / f"{live.epoch:012d}.json", json.dumps(value).encode())
-
-
-def test_a_plan_that_an_earlier_version_has_changed_stays(tmp_path):
-    """The manifest names what the checkpoint is for; later ones do not, so it moves to query.json."""
+def test_a_sweep_leaves_alone_what_it_has_not_seen(tmp_path):
+    """It may be of a driver that has taken over meanwhile."""
     checkpoint = Checkpoint(tmp_path)
-    checkpoint.remember_join({"plan": "old"}, {})
-    orders = {"(a b)": [[1], [0]]}
-    text = {"format": FORMAT_VERSION, "fingerprint": {"plan": "new"}, "probeOrders": orders}
-    create(checkpoint.folder / "trial" / "j.json", json.dumps(text).encode())
-    base = manifest(0, "b")
-    create(checkpoint.folder / "trial" / "b.json", base.to_json())
-    live = manifest(1, "b", "c")
-    commit_as_an_earlier_version(checkpoint, manifest(0, "a"))
-    assert checkpoint.remembered_plan() == ("old", {})
-    commit_as_an_earlier_version(checkpoint, live, join="j.json", base="b.json")
-    assert checkpoint.latest() == live
-    assert checkpoint.before(live) == base
-    assert checkpoint.before(manifest(0)) is None
-    checkpoint.sweep(live, base)
-    assert checkpoint.remembered_plan() == ("new", orders)
-    with pytest.raises(CheckpointError, match="plan: checkpoint has 'new', query has 'old'"):
-        checkpoint.require_same_join({"plan": "old"})
-    checkpoint.remember_join({"plan": "new"}, orders)
-    newer = manifest(2, "c")
-    checkpoint.commit(newer)
-    checkpoint.discard_before(newer, live)
-    assert checkpoint.remembered_plan() == ("new", orders)
-
-
-def test_a_checkpoint_without_the_file_that_says_what_it_is_for_is_refused(tmp_path):
-    checkpoint = Checkpoint(tmp_path)
-    checkpoint.remember_join({"plan": "old"}, {})
-    commit_as_an_earlier_version(checkpoint, manifest(0), join="j.json")
-    with pytest.raises(CheckpointError, match=r"j\.json is missing"):
-        checkpoint.remembered_plan()
+    last = littered(checkpoint)
+    seen = checkpoint.files()
+    put(checkpoint, "of-a-successor")
+    put_results(checkpoint, "of-a-successor.parquet")
+    checkpoint.commit(manifest(6, "of-a-successor"))
+    checkpoint.sweep(last, seen)
+    later = {"segments/of-a-successor", "outbox/of-a-successor.parquet", "manifests/000000000006.json"}
+    assert everything(checkpoint) == KEPT | later
+    checkpoint.release()
 
 
 def test_checkpoints_have_names_of_their_own(tmp_path):

@@ -91,19 +91,23 @@ def test_an_estimate_is_no_reason_not_to_look(calls):
     assert payload(Copies().rows_of(extent(groups, 4, is_estimate=True), run, PARTITIONS, "f")) == [2, 2]
 
 
-def test_copies_are_bounded_and_leave_with_their_files(calls):
+def test_copies_are_bounded_and_leave_with_their_files(calls, tmp_path):
     run = run_over(list(range(PARTITIONS)))
     size = cut_to_groups(run, EVEN, PARTITIONS).kept_bytes()
     calls.clear()
     held = Copies(bytes_max=size)
     odd = Groups.of_edges([1, 2, 3, 4, 5, 6, 7, 8])
-    for folder in ("f", "g", "g", "f"):
+    first, second = str(tmp_path / "f"), str(tmp_path / "g")
+    for folder in (first, second, second, first):
         held.rows_of(extent(EVEN, 8), run, PARTITIONS, folder)
         assert held.bytes <= size
     assert len(calls) == 3
-    held.forget("f", ["s"])
-    held.rows_of(extent(EVEN, 8), run, PARTITIONS, "f")
+    (tmp_path / "f").mkdir()
+    (tmp_path / "f" / "s").touch()
+    held.forget_missing(first)
+    held.rows_of(extent(EVEN, 8), run, PARTITIONS, first)
     assert len(calls) == 3
-    held.forget("f", [])
+    (tmp_path / "f" / "s").unlink()
+    held.forget_missing(first)
     assert held.bytes == 0
-    assert payload(held.rows_of(extent(odd, 8), run, PARTITIONS, "f")) == [1, 1, 3, 3, 5, 5, 7, 7]
+    assert payload(held.rows_of(extent(odd, 8), run, PARTITIONS, first)) == [1, 1, 3, 3, 5, 5, 7, 7]

@@ -1,129 +1,125 @@
-"""Manifests: they survive JSON, refuse the future, and are dealt out anew without touching a file."""
+"""Manifests: what they say of stores and totals, and how they are dealt out anew without touching a file."""
 
-import json
 from dataclasses import replace
 
 import pytest
 
-from watersmeet.errors import CheckpointError
-from watersmeet.plan.partitioning import even_assignment
+from watersmeet.plan.layout import StoreName
+from watersmeet.plan.placement import Placement, even_placement
 from watersmeet.state.groups import Groups
 from watersmeet.state.manifest import (
-    FORMAT_VERSION,
+    BEFORE_FIRST_EPOCH,
     ExtentRef,
     Manifest,
+    PlanText,
     SegmentRef,
     before_first_epoch,
-    extent_of,
-    from_json,
-    reassign,
+    placed,
 )
 
 SEGMENT = SegmentRef("000000000004-00-0000-x-0.seg", 1234, 0xDEADBEEF)
+KEYS = ("a.k = b.k", "b.l = c.l")
+STORES = [StoreName(streams, key, "v int64") for key in KEYS for streams in ("a", "b")]
 
 
 def manifest(slots: int = 1, partitions: int = 8) -> Manifest:
+    """Two stages of two stores each, of which every slot has a run of its own groups."""
+
+    def state(slot: int) -> dict[StoreName, tuple[ExtentRef, ...]]:
+        low, high = slot * partitions // slots, (slot + 1) * partitions // slots
+        return {
+            name: (ExtentRef(SEGMENT.name, i, 0, -1, 10, -2, Groups.between(low, high)),)
+            for i, name in enumerate(STORES)
+            if low < high
+        }
+
     return Manifest(
         epoch=4,
         batch=7,
+        plan=PlanText("((a b) c)", {"(a b)": [[1], [0]]}),
+        placement=even_placement(KEYS, partitions, slots),
         watermark_us=-5,
         times_max_us=(None, 12),
         last_seen_ms=(0, 99),
-        assignment=even_assignment(partitions, slots),
         segments={SEGMENT.name: SEGMENT},
-        extents=tuple(
-            tuple(
-                tuple(
-                    ExtentRef(
-                        SEGMENT.name, i, i, -1, 10, -2, Groups.of(even_assignment(partitions, slots), slot), 3, 5, True
-                    )
-                    for i in (2 * stage, 2 * stage + 1)
-                )
-                for slot in range(slots)
-            )
-            for stage in (0, 1)
-        ),
-        totals={"rows": 3, "state_rows.a": 10},
+        extents=tuple(state(slot) for slot in range(slots)),
+        counters={"rows": 3},
+        gauges={"a b by a.k = b.k": {"state_rows": 10, "state_rows.a": 10}, "groups": {"state_rows": 2}},
     )
 
 
-def covered(value: Manifest) -> list[tuple[int, int, int]]:
-    """(stage, run, group) of every extent, each as often as it is held."""
+def covered(value: Manifest) -> list[tuple[StoreName, int, int]]:
+    """(store, run, group) of every extent, each as often as it is held."""
     return sorted(
-        (number, e.index, g)
-        for number, stage in enumerate(value.extents)
-        for slot in stage
-        for e in slot
+        (name, e.index, g)
+        for slot in value.extents
+        for name, extents in slot.items()
+        for e in extents
         for g in e.groups.numbers()
     )
 
 
-@pytest.mark.parametrize("value", [manifest(), manifest(slots=4), before_first_epoch(3, 2, 16, 2)])
-def test_a_manifest_survives_json(value):
-    assert from_json(value.to_json()) == value
-
-
-def test_what_an_earlier_version_wrote_of_a_young_query_is_left_out():
-    batch = {"file": {"name": "r.arrow", "bytes": 9, "crc": 7}, "rows": 3, "watermark_us": None, "last_seen_ms": [0, 9]}
-    named = {"first": [batch], "join": "j.json", "base": "b.json"}
-    old = json.dumps({**json.loads(manifest().to_json()), **named})
-    assert from_json(old.encode()) == manifest()
-    assert named.keys().isdisjoint(json.loads(manifest().to_json()))
-
-
-@pytest.mark.parametrize("version", [FORMAT_VERSION + 1, 0, None, "1"])
-def test_another_format_is_refused_by_its_number(version):
-    text = json.dumps({**json.loads(manifest().to_json()), "format": version})
-    with pytest.raises(CheckpointError, match=f"format {version}"):
-        from_json(text.encode())
+def require_placed(value: Manifest) -> None:
+    """Every extent is of groups that its slot owns under the key of its store."""
+    for slot, state in enumerate(value.extents):
+        for name, extents in state.items():
+            owners = value.placement.owners[name.key]
+            assert all(owners[g] == slot for e in extents for g in e.groups.numbers())
 
 
 @pytest.mark.parametrize("slots", [1, 2, 3, 5, 8, 11])
 def test_other_slots_hold_every_group_of_every_run_once(slots):
     before = manifest(slots=2)
-    after = reassign(before, slots)
-    assert after.slots == slots
+    after = placed(before, even_placement(KEYS, 8, slots))
+    assert after.slots == len(after.extents) == slots
     assert covered(after) == covered(before)
-    for stage in after.extents:
-        for slot, extents in enumerate(stage):
-            assert all(after.assignment[g] == slot for e in extents for g in e.groups.numbers())
+    require_placed(after)
 
 
 def test_there_and_back_holds_the_same():
     before = manifest(slots=3)
-    again = reassign(reassign(reassign(before, 7), 1), 3)
+    again = before
+    for slots in (7, 1, 3):
+        again = placed(again, even_placement(KEYS, 8, slots))
     assert covered(again) == covered(before)
-    assert again.assignment == before.assignment
+    assert again.placement == before.placement
 
 
-def test_as_many_slots_change_nothing():
+def test_the_same_placement_changes_nothing():
     before = manifest(slots=2)
-    assert reassign(before, 2) is before
+    assert placed(before, even_placement(KEYS, 8, 2)) is before
 
 
 def test_groups_that_were_moved_one_by_one_are_dealt_out_too():
-    scattered = replace(manifest(slots=2), assignment=(0, 1) * 4)
-    assert covered(reassign(scattered, 3)) == covered(scattered)
+    scattered = placed(manifest(slots=2), Placement(2, dict.fromkeys(KEYS, (0, 1) * 4)))
+    assert covered(scattered) == covered(manifest(slots=2))
+    require_placed(scattered)
+    assert covered(placed(scattered, even_placement(KEYS, 8, 3))) == covered(scattered)
 
 
-def test_an_extent_is_dealt_out_with_its_share_of_rows():
-    one = replace(manifest(), extents=((manifest().extents[0][0][:1],),))
-    dealt = [slot for (slot,) in reassign(one, 2, (0, 0, 1, 0, 0, 1, 0, 0)).extents[0]]
-    assert [e.groups.edges for e in dealt] == [[0, 2, 3, 5, 6, 8], [2, 3, 5, 6]]
-    assert [e.rows for e in dealt] == [8, 3]
-    assert all(e.is_estimate and not e.is_piece for e in dealt)
-    again = [slot for (slot,) in reassign(one, 1, (0,) * 8).extents[0]]
-    assert again == list(one.extents[0][0])
+def test_a_store_lies_where_its_own_key_says():
+    moved = Placement(2, {KEYS[0]: (0,) * 8, KEYS[1]: (1,) * 8})
+    after = placed(manifest(slots=2), moved)
+    assert [{name.key for name in state} for state in after.extents] == [{KEYS[0]}, {KEYS[1]}]
+    assert covered(after) == covered(manifest(slots=2))
 
 
-def test_extents_of_one_range_are_read_as_earlier_versions_wrote_them():
-    assert extent_of(["s", 1, 2, 3, 4, None, 5, 8, 9, 10]) == ExtentRef(
-        "s", 1, 2, 3, 4, None, Groups.between(5, 8), 9, 10
-    )
-    assert extent_of(["s", 1, 2, 3, 4, None, 5, 8]) == ExtentRef("s", 1, 2, 3, 4, None, Groups.between(5, 8))
+def test_stores_are_numbered_in_the_order_asked_for():
+    value = manifest(slots=2)
+    unknown = StoreName("c", KEYS[0], "v int64")
+    found = value.of(1, [STORES[3], unknown, STORES[0]])
+    assert [(extent.store, extent.index) for extent in found] == [(0, 3), (2, 0)]
+
+
+def test_totals_are_counters_and_the_gauges_of_all_stages_together():
+    assert manifest().totals == {"rows": 3, "state_rows": 12, "state_rows.a": 10}
 
 
 def test_before_the_first_epoch_there_is_nothing():
-    value = before_first_epoch(2, 2, 8, 3)
-    assert (value.epoch, value.watermark_us, dict(value.segments)) == (-1, None, {})
-    assert value.extents == (((), (), ()), ((), (), ()))
+    value = before_first_epoch(PlanText("(a b)"), 2, KEYS, 8, 3)
+    assert (value.epoch, value.watermark_us, dict(value.segments)) == (BEFORE_FIRST_EPOCH, None, {})
+    assert value.extents == ({}, {}, {})
+    assert value.totals == {}
+    assert not value.outbox.shows
+    assert list(value.all_extents()) == []
+    assert replace(value, epoch=0).slots == 3

@@ -40,6 +40,7 @@ def test_names_tell_their_epoch_and_no_two_attempts_share_one():
     names = [segment_name(task, attempt, n) for task in tasks for attempt in ("x", "y") for n in (0, 1)]
     assert len(set(names)) == 16
     assert {epoch_of(name) for name in names} == {12}
+    assert epoch_of("000000000012-01-0003-61b46a7fe-0.seg") == 12, "as version 0.1 named them"
 
 
 def stored(folder, budget: int | None = None, name: str = NAME, rows: int = 3):
@@ -111,7 +112,7 @@ def test_no_memory_tier_is_no_hindrance(tmp_path):
     tiers = Tiers(tmp_path / "durable", None)
     ref = tiers.write(NAME, runs())
     assert tiers.open(ref)[0][1].rows == 3
-    tiers.sweep([], task_name(5, 0, 0))
+    tiers.leave([], task_name(5, 0, 0))
     tiers.retain([ref])
     assert tiers.resident_bytes == 0
 
@@ -150,16 +151,16 @@ def test_what_is_evicted_stays_readable_for_who_has_it_mapped(tmp_path):
     assert run.payload.column(0).to_pylist() == list(range(1000))
 
 
-def test_a_sweep_removes_what_is_not_live_and_spares_the_epoch_of_others(tmp_path):
+def test_what_a_slot_needs_no_longer_and_failed_attempts_leave_memory(tmp_path):
     tiers = tiers_in(tmp_path)
-    live, stale, failed, neighbour, stage = (
+    live, dead, failed, neighbour, stage = (
         stored(tmp_path, name=segment_name(task_name(*task), "x", 0))
         for task in ((3, 0, 0), (4, 0, 0), (5, 1, 0), (5, 1, 1), (5, 0, 0))
     )
-    tiers.sweep([live.name], task_name(5, 1, 0))
+    tiers.leave([dead.name], task_name(5, 1, 0))
     assert resident(tmp_path) == {live.name, neighbour.name, stage.name}
     assert {path.name for path in (tmp_path / "durable").glob("*")} == {
-        r.name for r in (live, stale, failed, neighbour, stage)
+        r.name for r in (live, dead, failed, neighbour, stage)
     }
 
 
@@ -178,15 +179,6 @@ def test_full_memory_costs_speed_and_nothing_else_while_other_errors_show(tmp_pa
     assert tiers.open(ref)[0][1].rows == 3
     tiers.retain([ref])
     assert (resident(tmp_path), tiers.resident_bytes, tiers.fetched_bytes) == (set(), 0, 0)
-
-
-def test_a_sweep_leaves_a_copy_in_the_making_of_a_live_segment(tmp_path):
-    tiers = tiers_in(tmp_path)
-    ref = stored(tmp_path)
-    for name in (f"{ref.name}.77.part", f"{NAME.replace('-x-', '-y-')}.77.part"):
-        (tmp_path / "memory" / name).touch()
-    tiers.sweep([ref.name], task_name(1, 0, 0))
-    assert resident(tmp_path) == {ref.name, f"{ref.name}.77.part"}
 
 
 def test_a_segment_evicted_while_it_is_opened_is_read_where_it_lies(tmp_path, monkeypatch):

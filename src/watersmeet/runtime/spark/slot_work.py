@@ -58,7 +58,7 @@ class Folders:
     def live(self, committed: int) -> set[str]:
         """All segments that the last manifest names."""
         value = json.loads((self.manifests / f"{committed:012d}.json").read_bytes())
-        return {entry[0] for entry in value["segments"]}
+        return set(value["segments"]["name"].split())
 
 
 def _this_task(folders: Folders, stage: int) -> SlotTask:
