@@ -163,19 +163,12 @@ def _extents(value: dict[str, Any], segments: list[SegmentRef]) -> tuple[SlotSta
     groups = (sets[place] for place, count in value["groups"]["of"] for _ in range(count))
     pieces, estimates = set(value["pieces"]), set(value["estimates"])
     rows = zip(*(columns[name] for name in EXTENT_COLUMNS), groups, strict=True)
-    extents = (
-        ExtentRef(
-            segments[segment].name,
-            run,
-            0,
-            bucket,
-            count,
-            expires,
-            cut,
-            *ages.get(number, NO_AGE)[:2],
-            number in pieces,
-            number in estimates,
-        )
-        for number, (segment, run, bucket, count, expires, cut) in enumerate(rows)
-    )
+
+    def read(number: int, row: tuple[Any, ...]) -> ExtentRef:
+        segment, run, bucket, count, expires, cut = row
+        generation, since = ages.get(number, NO_AGE)
+        marks = number in pieces, number in estimates
+        return ExtentRef(segments[segment].name, run, 0, bucket, count, expires, cut, generation, since, *marks)
+
+    extents = (read(number, row) for number, row in enumerate(rows))
     return tuple({stores[store]: tuple(islice(extents, count)) for store, count in slot} for slot in value["held"])
