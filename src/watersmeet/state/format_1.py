@@ -43,8 +43,8 @@ class OldCheckpoint:
     def require_acknowledged(self, is_acknowledged: bool) -> None:
         if not is_acknowledged:
             raise CheckpointError(
-                f"the results of epoch {self.manifest['epoch']} never reached the sink, and this checkpoint of format 1 "
-                "does not hold them",
+                f"the results of epoch {self.manifest['epoch']} never reached the sink, and this checkpoint of "
+                "format 1 does not hold them",
                 hint="start it once with version 0.1, which computes them again; then with this one",
                 error_class="UNSENT_RESULTS",
             )

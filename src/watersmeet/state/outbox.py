@@ -1,7 +1,7 @@
 """The outbox: results as Parquet files, durable before the manifest that names them, read by whoever sends them.
 
-Every attempt of a task writes a file under a name of its own, so what a lost attempt wrote is never named. In the folder
-of a plain Parquet sink the files are the sink's own part files, and sending them means naming them in its log
+Every attempt of a task writes a file under a name of its own, so what a lost attempt wrote is never named. In the
+folder of a plain Parquet sink the files are the sink's own part files, and sending them means naming them in its log
 (`runtime/spark/sinks.py`); for all other sinks they lie in the checkpoint, and the JVM reads them.
 """
 
