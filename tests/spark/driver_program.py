@@ -12,7 +12,7 @@ spilled one epoch cleans up. WATERSMEET_TEST_WORKERS_FAILPOINT is the failpoint 
 import json
 import os
 import sys
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 
 from pyspark import SparkConf, SparkContext
@@ -22,8 +22,9 @@ from pyspark.sql import SparkSession
 from tests.spark.helpers import join_of, start
 from tests.spark.session import SESSION_SETTINGS
 from watersmeet import failpoints
+from watersmeet.adaptation import coordinator
 from watersmeet.adaptation.clean_up import cleaning_orders
-from watersmeet.runtime.spark import driver
+from watersmeet.epoch.kinds import Clean
 
 JOIN_OPTIONS = "WATERSMEET_TEST_JOIN_OPTIONS"
 BYTES_AT_ONCE = "WATERSMEET_TEST_BYTES_AT_ONCE"
@@ -42,13 +43,18 @@ def main(folder: Path, master: str) -> None:
     if not sys.stdin.readline():
         os._exit(2)
     if BYTES_AT_ONCE in os.environ:
-        driver.cleaning_orders = partial(cleaning_orders, bytes_at_once=int(os.environ[BYTES_AT_ONCE]))
+        coordinator.cleaning_orders = few_at_once(int(os.environ[BYTES_AT_ONCE]))
     options = {"slots": 2, **json.loads(os.environ.get(JOIN_OPTIONS, "{}"))}
     query = start(join_of(spark, folder).options(**options), folder / "out", folder / "ck")
     print("started", flush=True)
     query.awaitTermination()
     # The work is done and acknowledged; an orderly end of Spark would only take time.
     os._exit(0)
+
+
+def few_at_once(bytes_at_once: int) -> Callable[..., tuple[Clean, ...]]:
+    """`cleaning_orders` for less than the coordinator asks for."""
+    return lambda plan, manifest, **how: cleaning_orders(plan, manifest, **how | {"bytes_at_once": bytes_at_once})
 
 
 def own_session(folder: Path, master: str) -> SparkSession:

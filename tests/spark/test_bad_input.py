@@ -16,6 +16,7 @@ from watersmeet.errors import (
     SinkError,
     WatersmeetError,
 )
+from watersmeet.state.checkpoint import Checkpoint
 
 BATCHES = random_batches(seed=2, streams="ab", batches=2, rows=20)
 
@@ -342,10 +343,10 @@ def other_key(spark, feed):
         (lambda spark, feed: join_of(spark, feed, "ab").where("a.v < 5"), "filters: checkpoint has '', query has 'a: "),
         (
             lambda spark, feed: join_of(spark, feed, "ab").select("b.name"),
-            "kept columns of b: checkpoint has 'ts, v', query has 'ts, v, name'",
+            "columns read of b: checkpoint has 'ts, v', query has 'ts, v, name'",
         ),
     ],
-    ids=["streams", "schema", "key", "partitions", "window", "residual", "filter", "kept-columns"],
+    ids=["streams", "schema", "key", "partitions", "window", "residual", "filter", "columns-read"],
 )
 def test_a_checkpoint_of_a_different_join(spark, feed, finished, other, difference):
     before = output(spark, finished / "out")
@@ -374,7 +375,7 @@ def test_a_checkpoint_of_the_future(spark, feed, tmp_path):
     (tmp_path / "ck" / "watersmeet").mkdir(parents=True)
     (tmp_path / "ck" / "watersmeet" / "query.json").write_text('{"format": 99, "fingerprint": {}}')
     text = start_refused(join_of(spark, feed, "ab"), tmp_path, CheckpointError)
-    assert "the checkpoint has format 99, this watersmeet reads format 1" in text
+    assert "the checkpoint has format 99, this watersmeet reads format 2" in text
 
 
 def test_the_output_folder_of_another_query(spark, feed, finished, tmp_path):
@@ -384,7 +385,8 @@ def test_the_output_folder_of_another_query(spark, feed, finished, tmp_path):
 
 def test_an_output_folder_that_lacks_earlier_epochs(spark, feed, finished, tmp_path):
     text = refusal(SinkError, lambda: start(join_of(spark, feed, "ab"), tmp_path / "elsewhere", finished / "ck"))
-    assert f"{tmp_path / 'elsewhere'} lacks the output of earlier epochs: the checkpoint has sent epoch 1" in text
+    sent = Checkpoint(finished / "ck").latest().epoch
+    assert f"{tmp_path / 'elsewhere'} lacks the output of earlier epochs: the checkpoint has sent epoch {sent}" in text
     assert "continue with the path that the query has written to before" in text
 
 

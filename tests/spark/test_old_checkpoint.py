@@ -1,5 +1,6 @@
 """A checkpoint that an earlier version wrote still opens, and what arrives next is joined with the state in it."""
 
+import json
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -12,8 +13,11 @@ from pyspark.sql import DataFrame
 from tests.oracle import canonical
 from tests.spark.helpers import answer, write_batches
 from tests.spark.make_old_checkpoint import BASE, BATCHES_BEFORE, CASES, KEPT, Case, old_batches, old_join
-from watersmeet.adaptation.clean_up import is_owing
+from watersmeet.epoch.owing import is_owing
+from watersmeet.errors import CheckpointError
+from watersmeet.plan.stages import JoinPlan
 from watersmeet.state.checkpoint import Checkpoint
+from watersmeet.state.manifest import Manifest
 
 JOINED = """
     SELECT a.name AS name, a.v AS av, b.v AS bv, b.name AS bname, epoch_us(greatest(a.ts, b.ts)) AS us
@@ -35,7 +39,9 @@ def opened(kept: Path, folder: Path) -> None:
 
 
 def gone_on(spark, case: Case, folder: Path) -> dict[int, Counter]:
-    """Go on with an old checkpoint, on more slots, over the batches that are left; what the sink gets, by epoch."""
+    """Go on with an old checkpoint, on more slots, over the batches that are left; what the sink gets, by epoch.
+
+    The first epoch takes over, and shows nothing."""
     opened(case.kept, folder)
     write_batches(folder, case.batches())
     found: dict[int, Counter] = {}
@@ -48,6 +54,18 @@ def gone_on(spark, case: Case, folder: Path) -> dict[int, Counter]:
     writer = writer.option("checkpointLocation", folder / "ck").trigger(availableNow=True)
     writer.start().awaitTermination()
     return found
+
+
+def last_of(spark, case: Case, location: Path, feed: Path) -> tuple[JoinPlan, Manifest]:
+    """The plan and the last manifest of a checkpoint of a case, as the present version sees them."""
+    checkpoint, (planner, _) = Checkpoint(location), case.join(spark, feed).planner(case.mode)
+    plan = planner.remembered_plan(checkpoint.plan())
+    return plan, checkpoint.latest(plan)
+
+
+def as_written(kept: Path) -> dict:
+    """The last manifest of an old checkpoint."""
+    return json.loads(max((kept / "ck" / "watersmeet" / "manifests").iterdir()).read_text())
 
 
 def aggregates(case: Case, sql: str, **parameters: int) -> Counter:
@@ -69,7 +87,7 @@ def test_a_checkpoint_of_format_1_goes_on(spark, tmp_path):
     query = writer.option("checkpointLocation", tmp_path / "ck").trigger(availableNow=True).start()
     query.awaitTermination()
     right = answer(join, batches)
-    assert found == {epoch: right.batches[epoch] for epoch in (3, 4)}
+    assert found == {batch + 1: right.batches[batch] for batch in (3, 4)}
     alone = answer(join, batches[BATCHES_BEFORE:]).results
     assert sum(found.values(), Counter()) != alone, "the state took no part in these results"
     totals = Checkpoint(tmp_path / "ck").latest().totals
@@ -83,7 +101,7 @@ def test_joins_of_format_1_go_on(spark, tmp_path, name):
     right = answer(join, batches).batches
     assert case.sent() == dict(enumerate(right[: case.before]))
     found = gone_on(spark, case, tmp_path)
-    assert found == dict(enumerate(right[case.before :], case.before))
+    assert found == dict(enumerate(right[case.before :], case.before + 1))
     alone = answer(join, batches[case.before :]).results
     assert sum(found.values(), Counter()) != alone, "the state took no part in these results"
 
@@ -96,8 +114,8 @@ def test_what_was_owed_in_format_1_comes_out(spark, tmp_path, name):
     assert sum(sent.values(), Counter()) < sum(right[: case.before], Counter()), "nothing was owed"
     found = gone_on(spark, case, tmp_path)
     assert sum((*sent.values(), *found.values()), Counter()) == sum(right, Counter())
-    assert list(found) == list(range(len(sent), len(sent) + len(found)))
-    assert not is_owing(Checkpoint(tmp_path / "ck").latest())
+    assert list(found) == list(range(len(sent) + 1, len(sent) + 1 + len(found)))
+    assert not is_owing(*last_of(spark, case, tmp_path / "ck", tmp_path))
 
 
 def test_windows_of_format_1_are_closed_once(spark, tmp_path):
@@ -115,29 +133,37 @@ def test_running_aggregates_of_format_1_go_on(spark, tmp_path):
     right = aggregates(case, GROUPS)
     assert found[max(found)] == right
     assert case.sent()[case.before - 1] != right
-    assert list(found) == [case.before, case.before + 1]
+    assert list(found) == [case.before + 1, case.before + 2]
 
 
-def test_results_that_were_not_acknowledged_in_format_1_are_sent_again(spark, tmp_path):
+def test_results_that_were_not_acknowledged_in_format_1_need_the_version_that_made_them(spark, tmp_path):
+    """They are not in the checkpoint; nothing of it is changed."""
     case = CASES["unacknowledged"]
-    right = answer(case.join(spark, tmp_path), case.batches()).batches
-    unsent = case.before - 1
-    assert case.sent() == dict(enumerate(right[:unsent]))
-    assert gone_on(spark, case, tmp_path) == dict(enumerate(right[unsent:], unsent))
+    with pytest.raises(CheckpointError, match=r"epoch 2 never reached the sink.*start it once with version 0\.1"):
+        gone_on(spark, case, tmp_path)
+    assert contents(tmp_path / "ck" / "watersmeet") == contents(case.kept / "ck" / "watersmeet")
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    files = (file for file in folder.rglob("*") if file.is_file() and file.name != "lock")
+    return {str(file.relative_to(folder)): file.read_bytes() for file in files}
 
 
 @pytest.mark.parametrize("kept", [KEPT, *(case.kept for case in CASES.values())], ids=lambda kept: kept.name)
 def test_an_old_checkpoint_has_what_a_checkpoint_has(kept):
     assert (kept / "ck" / "watersmeet" / "query.json").is_file()
-    last = Checkpoint(kept / "ck").latest()
-    assert {file.name for file in (kept / "ck" / "watersmeet" / "segments").iterdir()} >= set(last.segments)
+    named = {name for name, _, _ in as_written(kept)["segments"]}
+    assert {file.name for file in (kept / "ck" / "watersmeet" / "segments").iterdir()} >= named
 
 
-def test_old_checkpoints_are_what_they_are_kept_for():
-    last = {name: Checkpoint(case.kept / "ck").latest() for name, case in CASES.items()}
-    assert {name for name, manifest in last.items() if is_owing(manifest)} == {"spilled", "spilled-tree"}
-    assert {name for name, manifest in last.items() if manifest.first} == {"learning"}
+def test_old_checkpoints_are_what_they_are_kept_for(spark, tmp_path):
+    written = {name: as_written(case.kept) for name, case in CASES.items()}
+    assert {value["format"] for value in written.values()} == {1}
+    assert {name for name, value in written.items() if value["first"]} == {"learning"}
     acknowledged = {name: (CASES[name].kept / "ck" / "watersmeet" / "acks").iterdir() for name in CASES}
-    behind = {name for name, files in acknowledged.items() if max(int(f.name) for f in files) < last[name].epoch}
+    behind = {name for name, files in acknowledged.items() if max(int(f.name) for f in files) < written[name]["epoch"]}
     assert behind == {"unacknowledged"}
-    assert Checkpoint(KEPT / "ck").latest().epoch == BATCHES_BEFORE - 1
+    opening = {name: case for name, case in CASES.items() if name not in behind}
+    last = {name: last_of(spark, case, case.kept / "ck", tmp_path) for name, case in opening.items()}
+    assert {name for name, found in last.items() if is_owing(*found)} == {"spilled", "spilled-tree"}
+    assert as_written(KEPT)["epoch"] == BATCHES_BEFORE - 1

@@ -7,8 +7,9 @@ import pyarrow as pa
 import pytest
 
 from tests.spark.helpers import expected, join_of, output, random_batches, run, write_batches
-from watersmeet.runtime.spark.part_files import PartFolder, PartWriter
-from watersmeet.runtime.spark.sinks import FileSink
+from watersmeet.runtime.spark.sinks import Delivery, FileSink
+from watersmeet.state.manifest import ResultFile
+from watersmeet.state.outbox import ResultFolder, ResultWriter
 
 SCHEMA = pa.schema([("a.k", pa.int64())])
 
@@ -35,20 +36,23 @@ def test_the_log_names_every_file_of_the_folder(finished):
     assert len(files) >= 2
 
 
-def test_files_for_an_epoch_that_the_log_knows_are_removed(spark, finished):
-    before = named_by_log(finished)
-    writer = PartWriter(PartFolder(finished, (("a.k", "k"),), "{}", "snappy"), slot=0)
-    writer.write(pa.RecordBatch.from_pydict({"a.k": [1]}, schema=SCHEMA))
-    files = writer.close(SCHEMA)
-    assert Path(files[0].path).exists()
-    FileSink(str(finished), "parquet", {}).add(spark, files, 0)
-    assert not Path(files[0].path).exists()
-    assert named_by_log(finished) == before
+def test_an_epoch_that_is_delivered_again_is_in_the_log_once(spark, finished):
+    """It was sent before a crash, and not acknowledged: its manifest names the same files again."""
+    before = sorted(log.read_bytes() for log in (finished / "_spark_metadata").iterdir())
+    file = ResultFile(min(named_by_log(finished)), 1, 1)
+
+    def read() -> None:
+        raise AssertionError("part files are not read")
+
+    delivery = Delivery(0, True, spark, [(finished / file.name, file)], read)
+    FileSink(str(finished), "parquet", {}).deliver(delivery)
+    assert sorted(log.read_bytes() for log in (finished / "_spark_metadata").iterdir()) == before
 
 
 def test_a_failed_attempt_leaves_no_file(tmp_path):
-    writer = PartWriter(PartFolder(tmp_path, (("a.k", "k"),), "{}", "snappy"), slot=1)
+    folder = ResultFolder(tmp_path, (("a.k", "k"),), "{}", "snappy")
+    writer = ResultWriter(folder, slot=1)
     writer.write(pa.RecordBatch.from_pydict({"a.k": [1, 2]}, schema=SCHEMA))
     writer.abandon()
     assert list(tmp_path.iterdir()) == []
-    assert PartWriter(PartFolder(tmp_path, (("a.k", "k"),), "{}", "snappy"), slot=1).close(None) == ()
+    assert ResultWriter(folder, slot=1).close() == ()

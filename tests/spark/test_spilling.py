@@ -11,7 +11,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +20,7 @@ from pyspark.sql import DataFrame
 
 from tests.observer import Observer
 from tests.oracle import canonical, duckdb_join
+from tests.spark.driver_program import few_at_once
 from tests.spark.helpers import (
     READINGS,
     expected,
@@ -34,10 +34,10 @@ from tests.spark.helpers import (
 )
 from tests.spark.test_crashes import memory_folder
 from watersmeet import StreamJoin
-from watersmeet.adaptation.clean_up import cleaning_orders, is_owing
+from watersmeet.adaptation import coordinator
 from watersmeet.adaptation.spill_policies import POLICIES
+from watersmeet.epoch.owing import is_owing
 from watersmeet.errors import CheckpointError, CorruptSegmentError, OptionError, SinkError, WatersmeetError
-from watersmeet.runtime.spark import driver
 from watersmeet.runtime.spark.query import JoinQueryHandle
 from watersmeet.runtime.spark.writer import _spill_settings
 from watersmeet.state.checkpoint import Checkpoint
@@ -54,8 +54,8 @@ def kinds(query) -> Counter:
     return Counter(event["kind"] for progress in query.recentProgress for event in progress["adaptations"])
 
 
-def owes(base) -> bool:
-    return is_owing(Checkpoint(base / "ck").latest())
+def owes(spark, base) -> bool:
+    return is_owing(join_of(spark, base).build()[1], Checkpoint(base / "ck").latest())
 
 
 # --- exactness, and the promise of memory ----------------------------------------------------------------------------
@@ -164,7 +164,7 @@ def owing_query(spark, base, batches, **options):
     query = begin(join_of(spark, base).options(**SMALL, **options), base)
     query.processAllAvailable()
     query.stop()
-    assert owes(base)
+    assert owes(spark, base)
 
 
 def test_what_is_owed_survives_restarts_with_other_slots_and_budgets(spark, tmp_path):
@@ -174,13 +174,13 @@ def test_what_is_owed_survives_restarts_with_other_slots_and_budgets(spark, tmp_
     query = begin(join_of(spark, tmp_path).options(slots=3, memoryBudget="9k"), tmp_path)
     query.processAllAvailable()
     query.stop()
-    assert owes(tmp_path)
+    assert owes(spark, tmp_path)
     right = expected(join_of(spark, tmp_path), batches[:4])
     assert output(spark, tmp_path / "out") != right
     # Nothing has arrived: this run does nothing but clean up, on slots that the state was not dealt out to.
     run(join_of(spark, tmp_path).options(slots=1, memoryBudget="4k"), tmp_path / "out", tmp_path / "ck")
     assert output(spark, tmp_path / "out") == right
-    assert not owes(tmp_path)
+    assert not owes(spark, tmp_path)
     write_batches(tmp_path, batches[4:], start=4)
     run(join_of(spark, tmp_path).options(slots=2, spill="off"), tmp_path / "out", tmp_path / "ck")
     assert output(spark, tmp_path / "out") == expected(join_of(spark, tmp_path), batches)
@@ -220,7 +220,7 @@ def test_a_clean_up_that_is_stopped_ends_at_once_and_goes_on_where_it_was(spark,
     batches = random_batches(seed=34, streams="abc", batches=3, rows=20, keys=8)
     write_batches(tmp_path, batches)
     join = join_of(spark, tmp_path).options(**SMALL, partitions=8)
-    monkeypatch.setattr(driver, "cleaning_orders", partial(cleaning_orders, bytes_at_once=1))  # group by group
+    monkeypatch.setattr(coordinator, "cleaning_orders", few_at_once(1))  # group by group
     told, entered = Told(), threading.Event()
 
     def takes_for_ever(results, epoch):
@@ -235,13 +235,13 @@ def test_a_clean_up_that_is_stopped_ends_at_once_and_goes_on_where_it_was(spark,
     query.stop()
     assert query.exception() is None
     assert list(told.epochs) == [0, 1, 2, 3]
-    assert owes(tmp_path)
+    assert owes(spark, tmp_path)
     told.trouble = None
     # The epoch that was not acknowledged ran on two slots, and is sent again as it was.
     told.start(join_of(spark, tmp_path).options(slots=1, partitions=8), tmp_path, availableNow=True).awaitTermination()
     assert told.rows == expected(join, batches)
     assert len(told.epochs) > 6
-    assert not owes(tmp_path)
+    assert not owes(spark, tmp_path)
 
 
 def test_a_sink_that_fails_while_it_is_given_what_was_owed(spark, tmp_path):
@@ -365,7 +365,7 @@ def test_a_damaged_segment_of_spilled_rows_is_named_when_they_are_cleaned_up(spa
     # Elsewhere, because a Python worker verifies a file once, and keeps it mapped.
     (tmp_path / "ck").rename(tmp_path / "moved")
     checkpoint = Checkpoint(tmp_path / "moved")
-    closed = [e for stage in checkpoint.latest().extents for slot in stage for e in slot if not e.is_active]
+    closed = [extent for extent in checkpoint.latest().all_extents() if not extent.is_active]
     segment = checkpoint.segments / closed[0].segment
     whole = segment.read_bytes()
     segment.unlink()

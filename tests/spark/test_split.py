@@ -1,15 +1,19 @@
 """The group formula in the JVM is that of plan/partitioning.py: a row lands in the slot of its group."""
 
 import numpy as np
+import pyarrow.compute as pc
 import pytest
 from pyspark.sql import functions as F
 
 from tests.spark.helpers import join_of, random_batches
+from tests.spark.make_old_checkpoint import chain_join
 from watersmeet.plan.default_tree import default_tree
 from watersmeet.plan.frame import HASH, STAGE, STREAM, pool_name
 from watersmeet.plan.partitioning import PARTITIONS_MAX, even_assignment, group_of
+from watersmeet.plan.placement import Placement
 from watersmeet.plan.stages import plan_join
-from watersmeet.runtime.spark.frames import hashed, split
+from watersmeet.plan.tree import parse_tree
+from watersmeet.runtime.spark.frames import RANGES_MAX, hashed, split
 from watersmeet.runtime.spark.source import spark_type, unite
 
 
@@ -26,21 +30,44 @@ EVEN = [(even_assignment, *sizes) for sizes in [(256, 2), (7, 3), (1, 1), (300, 
 SCATTERED = [(in_turn, *sizes) for sizes in [(7, 3), (300, 4)]]
 
 
+def split_rows(spark, plan, placement):
+    """5000 rows for every stage of a plan, with the hash of their key and the slot that each was sent to."""
+    keys = {pool_name(column) for columns in plan.frame.keys for column in columns}
+    given = {STREAM: "0", STAGE: f"id % {len(plan.stages)}"} | dict.fromkeys(keys, "cast(id * 7919 as int)")
+    texts = [f"{given.get(f.name, 'null')}::{spark_type(f.type).simpleString()} AS {f.name}" for f in plan.frame.schema]
+    if not plan.frame.has_stages:
+        texts.append(f"0 AS {STAGE}")
+    rows = spark.range(5000 * len(plan.stages)).selectExpr(*texts)
+    sent = split(plan, hashed(plan, rows), placement)
+    return sent.select(STAGE, HASH, F.spark_partition_id().alias("slot")).toArrow()
+
+
+def groups_and_slots(sent, partitions):
+    return group_of(sent[HASH].to_numpy().view(np.uint64), partitions), sent["slot"].to_numpy()
+
+
 @pytest.mark.parametrize(("deal", "partitions", "slots"), [*EVEN, *SCATTERED])
-def test_split_keeps_the_rows_of_a_group_in_the_slot_of_its_assignment(spark, query, partitions, slots, deal):
+def test_split_keeps_the_rows_of_a_group_in_the_slot_of_its_owner(spark, query, partitions, slots, deal):
     plan = plan_join(query, (default_tree(query),), partitions)
-    given = {STREAM: "0", pool_name(plan.frame.keys[0][0]): "cast(id * 7919 as int)"}
-    rows = spark.range(5000).selectExpr(
-        f"0 AS {STAGE}",
-        *(f"{given.get(f.name, 'null')}::{spark_type(f.type).simpleString()} AS {f.name}" for f in plan.frame.schema),
-    )
-    assignment = deal(partitions, slots)
-    placed = (
-        split(plan, hashed(plan, rows), assignment, slots).select(HASH, F.spark_partition_id().alias("slot")).toArrow()
-    )
-    groups = group_of(placed[HASH].to_numpy().view(np.uint64), partitions)
-    assert (placed["slot"].to_numpy() == np.asarray(assignment)[groups]).all()
+    owners = deal(partitions, slots)
+    sent = split_rows(spark, plan, Placement(slots, {plan.key_of_stage(0): owners}))
+    groups, placed = groups_and_slots(sent, partitions)
+    assert (placed == np.asarray(owners)[groups]).all()
     assert len(set(groups.tolist())) > min(partitions, 5000) // 2
+
+
+def test_keys_are_placed_each_by_its_own_owners(spark, tmp_path):
+    query = chain_join(spark, tmp_path).build()[0]
+    plan = plan_join(query, (parse_tree("((a b) c)", "abc"),), 300)
+    keys = [plan.key_of_stage(stage) for stage in range(2)]
+    placement = Placement(3, {keys[0]: tuple(reversed(even_assignment(300, 3))), keys[1]: in_turn(300, 3)})
+    assert len(placement.owners) == 2
+    assert RANGES_MAX < 300  # so one key is placed by comparisons, the other by a table
+    sent = split_rows(spark, plan, placement)
+    for stage, key in enumerate(keys):
+        groups, placed = groups_and_slots(sent.filter(pc.equal(sent[STAGE], stage)), 300)
+        assert len(set(groups.tolist())) > 150
+        assert (placed == np.asarray(placement.owners[key])[groups]).all()
 
 
 def test_streams_are_united_in_name_order(spark, query, tmp_path):

@@ -79,8 +79,8 @@ class Tiers:
     _written: set[str] = field(default_factory=set)
 
     def leave(self, dead: Iterable[str], task: str) -> None:
-        """Take out of memory what this slot needs there no longer, and what failed attempts at this very task have left;
-        what others have taken out is unmapped. (What no manifest names any more: `state/host_sweep.py`.)"""
+        """Take out of memory what this slot needs there no longer, and what failed attempts at this very task have
+        left; what others have taken out is unmapped. (What no manifest names any more: `state/host_sweep.py`.)"""
         for folder in (self.durable, self.memory):
             mapped = _mapped.get(str(folder), {})
             for name in [name for name in mapped if not os.path.exists(f"{folder}/{name}")]:

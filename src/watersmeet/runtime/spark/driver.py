@@ -1,8 +1,8 @@
 """The driver on Spark: an interpreter of the commit protocol (`epoch/protocol.py`), with one handler per command.
 
-Spark hands over micro-batches (`run_batch` is its foreachBatch function); clean-ups are asked for by the handle. Only one
-of them drives at a time. A Python foreachBatch may still be running after `stop()` (SPARK-39218): the protocol is stopped
-before its next command, and the exclusive creation of the manifest fences whoever comes too late.
+Spark hands over micro-batches (`run_batch` is its foreachBatch function); clean-ups are asked for by the handle. Only
+one of them drives at a time. A Python foreachBatch may still be running after `stop()` (SPARK-39218): the protocol is
+stopped before its next command, and the exclusive creation of the manifest fences whoever comes too late.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 
 import pyarrow as pa
@@ -23,14 +22,13 @@ from watersmeet.epoch.after import Clock, left_over, manifest_after, nothing_yet
 from watersmeet.epoch.driving import Drive
 from watersmeet.epoch.events import Event
 from watersmeet.epoch.kinds import has_rows
-from watersmeet.errors import WatersmeetError
+from watersmeet.errors import FencedError, WatersmeetError
 from watersmeet.failpoints import failpoint
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.runtime.spark.job import JobSetting, Work, run_epoch
-from watersmeet.runtime.spark.outside import Outside, Stopped, plain_errors
+from watersmeet.runtime.spark.outside import Outside, Stopped, cancellable, plain_errors
 from watersmeet.runtime.spark.progress import Ran, Times, progress_of
-from watersmeet.runtime.spark.results import read
-from watersmeet.runtime.spark.sinks import Delivery
+from watersmeet.runtime.spark.results import delivery
 from watersmeet.state.host_sweep import Drops
 from watersmeet.state.manifest import Manifest
 from watersmeet.state.outbox import remove_results
@@ -49,18 +47,23 @@ class EpochDriver:
         self.failure: WatersmeetError | None = None
         self._outside, self._choose = outside, choose
         self._gate = threading.RLock()
-        self._closed = self._is_cleaning = False
+        self._stopped = self._is_cleaning = False
         self._tag = f"watersmeet-{uuid.uuid4().hex}"
         self._clone: SparkSession | None = None
         self._batch: DataFrame | None = None
-        self._untold: list[Event] = []
-        self._ran: Ran | None = None
         self._started: float | None = None
         self._drops = Drops()
-        checkpoint = outside.checkpoint
-        if (kept := checkpoint.read_statistics()) is not None:
+        if (kept := outside.checkpoint.read_statistics()) is not None:
             coordinator.ledger.restore(kept)
-        last = checkpoint.latest(plan)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Look at what is durable; `recover` goes on from there."""
+        checkpoint = self._outside.checkpoint
+        self.failure = None
+        self._ran: Ran | None = None
+        self._untold: list[Event] = []
+        last = checkpoint.latest(self.plan)
         self._start = protocol.Started(last, last is not None and checkpoint.is_acknowledged(last.epoch))
         self._drive = Drive(
             {
@@ -74,7 +77,7 @@ class EpochDriver:
                 protocol.Sweep: self._sweep,
                 protocol.Tell: self._tell,
             },
-            is_stopped=lambda: self._closed,
+            is_stopped=lambda: self._stopped,
         )
 
     def group_table(self) -> pa.Table:
@@ -102,59 +105,53 @@ class EpochDriver:
     def clean_up(self, reason: str) -> int:
         """Emit all that is owed, an epoch at a time; how many results that makes.
 
-        Raises Stopped when the query is stopped meanwhile; what is still owed then stays owed.
+        Raises Stopped when the query is stopped meanwhile; what is still owed then stays owed. After any other failure
+        the query goes on as after a crash: with what is durable.
         """
-        with self._gate, self._cancelled_when_stopped():
-            self.recover()
-            before = self._results_so_far()
-            self._play(protocol.CleanUpAsked(reason))
-            return self._results_so_far() - before
+        with self._gate, cancellable(self._outside.session, self._tag):
+            self._is_cleaning = True
+            try:
+                self.recover()
+                before = self._results_so_far()
+                self._play(protocol.CleanUpAsked(reason))
+                return self._results_so_far() - before
+            except FencedError:
+                raise
+            except Exception as error:
+                if self._stopped:
+                    raise Stopped() from error
+                self._begin()
+                raise
+            finally:
+                self._is_cleaning = False
 
     def refuse_further_batches(self) -> None:
         """Let no batch start, the running one end before its next step, and a clean-up end at once."""
-        self._closed = True
+        self._stopped = True
         if self._is_cleaning:
             self._outside.session.sparkContext.cancelJobsWithTag(self._tag)
 
     def close(self) -> None:
         """Wait for the running batch, and give up the checkpoint."""
-        self._closed = True
+        self._stopped = True
         with self._gate:
             self._outside.checkpoint.release()
 
     def _play(self, event: protocol.Event) -> None:
         """Drive until nothing is left to do. After a failure nothing more is done."""
-        if self._closed:
-            raise Stopped()
-        try:
-            with plain_errors():
-                self._drive.play(event)
-        except Exception as error:
-            self._closed = True
-            self.failure = error if isinstance(error, WatersmeetError) else None
-            raise
-        if self._drive.state.is_closed:
+        if not (self._stopped or self._drive.state.is_closed):
+            try:
+                with plain_errors():
+                    self._drive.play(event)
+            except Exception as error:
+                self.failure = error if isinstance(error, WatersmeetError) else None
+                raise
+        if self._stopped or self._drive.state.is_closed:
             raise Stopped()
 
     def _results_so_far(self) -> int:
         last = self._drive.state.last
         return 0 if last is None else last.counters.get("results", 0)
-
-    @contextmanager
-    def _cancelled_when_stopped(self) -> Iterator[None]:
-        """Spark cancels the jobs of a batch when its query is stopped; those of a clean-up are found by their tag."""
-        context = self._outside.session.sparkContext
-        context.addJobTag(self._tag)
-        self._is_cleaning = True
-        try:
-            yield
-        except Exception as error:
-            if self._closed and self.failure is None:
-                raise Stopped() from error
-            raise
-        finally:
-            self._is_cleaning = False
-            context.removeJobTag(self._tag)
 
     # The handlers of commands
 
@@ -192,21 +189,8 @@ class EpochDriver:
         return protocol.Committed() if is_ours else protocol.Fenced()
 
     def _send(self, command: protocol.Send) -> protocol.Event:
-        manifest, results = command.manifest, self._outside.results
-        box = manifest.outbox
         failpoint("before-sink")
-        part_files = None
-        if box.place == "sink" and results.place == "sink":
-            part_files = list(zip(results.paths(manifest), box.files, strict=True))
-        self._outside.sink.deliver(
-            Delivery(
-                manifest.epoch,
-                box.shows,
-                self._rowless,
-                part_files,
-                lambda: read(results, self.plan, manifest, self._rowless),
-            )
-        )
+        self._outside.sink.deliver(delivery(self._outside.results, self.plan, command.manifest, self._rowless))
         failpoint("after-sink")
         self._note_time("sent")
         return protocol.Sent()

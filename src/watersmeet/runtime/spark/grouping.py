@@ -26,7 +26,7 @@ from watersmeet.state.run import take
 
 
 def sent_schema(plan: JoinPlan) -> pa.Schema:
-    """What the last stage of the join yields where its rows flow on: joined rows, or rows to be grouped; and reports."""
+    """What the last stage of the join yields where its rows flow on: joined rows or rows to be grouped, and reports."""
     rows = plan.output_schema
     if plan.aggregate is not None:
         rows = plan.aggregate.frame if plan.aggregate.by_engine else plan.to_group

@@ -1,7 +1,7 @@
 """The Spark job of an epoch: `step` per stage and slot in `mapInArrow`, with a shuffle before each.
 
     united batch ─ filter ─ frames ─ repartitionById ─ mapInArrow(step) ─┬─ reports, which name files of results
-                                         ▲                  │            └─ or rows ─ Spark's expressions ─ files, reports
+                                         ▲                  │            └─ or rows ─ expressions ─ files, reports
                                          └── frames of the next stage
 
 Reports are collected, which runs the job, once; nothing else comes to the driver. What each task has to do stands in a

@@ -44,3 +44,15 @@ def plain_errors() -> Iterator[None]:
         if found is None:
             raise
         raise found from error
+
+
+@contextmanager
+def cancellable(session: SparkSession, tag: str) -> Iterator[None]:
+    """Jobs that are started here can be cancelled by the tag. When a query is stopped, Spark itself cancels only those
+    of a batch."""
+    context = session.sparkContext
+    context.addJobTag(tag)
+    try:
+        yield
+    finally:
+        context.removeJobTag(tag)

@@ -126,7 +126,7 @@ class JoinQueryHandle:
         if self._driver.failure is not None:
             return self._driver.failure
         if self._error is not None:
-            return self._inner.exception() or self._error
+            return self._error
         return None if self._stopped else self._inner.exception()
 
     def partitionGroups(self) -> pa.Table:

@@ -37,6 +37,7 @@ from watersmeet.plan.stages import JoinPlan
 from watersmeet.query.expressions import quote
 from watersmeet.query.logical import JoinQuery, SelectItem, internal_name
 from watersmeet.runtime.spark.grouping import of_rows, struct_of
+from watersmeet.runtime.spark.sinks import Delivery
 from watersmeet.runtime.spark.slot_work import report_rows
 from watersmeet.state.manifest import Manifest
 from watersmeet.state.outbox import ResultFolder, ResultWriter
@@ -141,6 +142,14 @@ def _with_files(reports: Sequence[str], last: int, writer: ResultWriter) -> list
             report, files = replace(report, files=files), ()
         found.append(report_to_json(report))
     return found
+
+
+def delivery(path: ResultPath, plan: JoinPlan, manifest: Manifest, session: SparkSession) -> Delivery:
+    """What the sink is given of a committed epoch."""
+    box, part_files = manifest.outbox, None
+    if box.place == path.place == "sink":
+        part_files = list(zip(path.paths(manifest), box.files, strict=True))
+    return Delivery(manifest.epoch, box.shows, session, part_files, lambda: read(path, plan, manifest, session))
 
 
 def read(path: ResultPath, plan: JoinPlan, manifest: Manifest, session: SparkSession) -> DataFrame:

@@ -142,7 +142,7 @@ class FileSink:
         sink.addBatch(epoch, results._jdf)
 
     def takes_part_files(self, is_plain: bool) -> bool:
-        """Whether tasks may write results into the folder themselves: plain columns as Parquet that all workers share."""
+        """Whether tasks may write results into the folder themselves: plain columns, as Parquet, on a shared path."""
         options = {name.lower(): value.lower() for name, value in self.options.items()}
         simple = self.format == "parquet" and not self.partition_by and options.keys() <= {"path", "compression"}
         return is_plain and simple and self.compression in COMPRESSIONS and is_local(self.path)

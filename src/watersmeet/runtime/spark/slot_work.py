@@ -1,9 +1,9 @@
 """What a Spark task does in a stage of an epoch: take frames, run the engine on its slot, tell the driver.
 
-What a task has to tell (its report) travels with the rows that it sends on: the tasks of the next stage put it aside and
-pass it on, and those of the last yield it. Results are written to files by the task itself, which its report names; or,
-where Spark's expressions come first (`results.py`), they flow on as rows. Those that are complete before the last stage
-travel packed as Arrow IPC bytes until then.
+What a task has to tell (its report) travels with the rows that it sends on: the tasks of the next stage put it aside
+and pass it on, and those of the last yield it. Results are written to files by the task itself, which its report names;
+or, where Spark's expressions come first (`results.py`), they flow on as rows. Those that are complete before the last
+stage travel packed as Arrow IPC bytes until then.
 """
 
 from __future__ import annotations

@@ -125,8 +125,9 @@ class JoinStreamWriter:
         return self
 
     def foreachBatch(self, func: Callable[[DataFrame, int], None]) -> JoinStreamWriter:
-        """Call `func(results, epoch)` for every epoch. Epochs are gapless, and one that is sent again after a crash
-        keeps its number and its results, so remembering the number is enough to be exactly-once."""
+        """Call `func(results, epoch)` for every epoch that may show something. Numbers of epochs rise (by more than one
+        after a restart), and one that is sent again after a crash keeps its number and its results, so remembering the
+        last number is enough to be exactly-once."""
         if not callable(func):
             raise SinkError("foreachBatch takes a function of (DataFrame, epoch)")
         self._function = func
