@@ -211,7 +211,7 @@ def _note(trace: Trace, engine: InProcessQuery) -> None:
     manifest = engine.manifest
     trace.active_bytes.append(active_bytes(engine, 0))
     trace.state_bytes.append(sum(segment.bytes for segment in manifest.segments.values()))
-    trace.state_rows.append(sum(extent.rows for stage in manifest.extents for slot in stage for extent in slot))
+    trace.state_rows.append(sum(extent.rows for extent in manifest.all_extents()))
     if any(event.kind == "spill" for event in engine.events):
         trace.spilled_at.append(len(trace.results) - 1)
 

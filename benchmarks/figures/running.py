@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from benchmarks.figures.streams import PARTITIONS, Workload
-from watersmeet.adaptation.events import Event
 from watersmeet.adaptation.figures import Floats, GroupFigures
 from watersmeet.adaptation.spill_policies import Policy, policy_named
 from watersmeet.adaptation.spilling import SpillSettings
+from watersmeet.epoch.events import Event
 from watersmeet.plan.tree import parse_tree
 from watersmeet.runtime.inprocess import InProcessQuery
 
@@ -162,7 +162,7 @@ def _note(trace: Trace, engine: InProcessQuery, minutes: float, results: int) ->
 def active_bytes(engine: InProcessQuery, slot: int) -> int:
     """The files of a slot's active state: what the budget limits."""
     manifest = engine.manifest
-    used = {extent.segment for stage in manifest.extents for extent in stage[slot] if extent.is_active}
+    used = {extent.segment for extents in manifest.extents[slot].values() for extent in extents if extent.is_active}
     return sum(manifest.segments[name].bytes for name in used)
 
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from watersmeet.plan.partitioning import group_of
 from watersmeet.query.logical import JoinQuery, Stream, build_query
-from watersmeet.runtime.inprocess import pandas_hash
+from watersmeet.runtime.inprocess_frames import pandas_hash
 
 Ints = npt.NDArray[np.int64]
 Rng = np.random.Generator
