@@ -11,7 +11,7 @@ unexport SPARK_HOME PYTHONPATH PYTHONHOME PYSPARK_DRIVER_PYTHON
 WITH_JAVA = JAVA_HOME="$$(cat $(VENV)/java_home)"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench figures clean
+.PHONY: help setup demo test soak check bench figures clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
@@ -23,6 +23,9 @@ demo: $(STAMP)  ## join live streams on this machine and show what happens
 
 test: $(STAMP)  ## run all tests, in three processes side by side
 	$(WITH_JAVA) bash scripts/test.sh $(BIN)/python
+
+soak: $(STAMP)  ## thousands of generated scenarios and drivers killed at random, about half an hour; WATERSMEET_EXAMPLES=2000
+	$(WITH_JAVA) bash scripts/soak.sh $(BIN)/python
 
 check: $(STAMP)  ## formatting, lint, types and import layers, as CI does before the tests
 	$(BIN)/ruff format --check .

@@ -139,7 +139,7 @@ def epochs_in_process(scenario: Scenario) -> Iterator[Committed]:
     """Act the scenario out; each batch is handed over when it is committed, with all that followed from it."""
     with tempfile.TemporaryDirectory(dir=_RAM, prefix="watersmeet-test-") as folder:
         setting = scenario.setting
-        player = Player(_starter(scenario, Path(folder), setting))
+        player = Player(_starter(scenario, Path(folder), setting), EpochSink(replaces=scenario.mode == "complete"))
         for number, (batch, epoch) in enumerate(zip(scenario.batches, scenario.epochs, strict=True)):
             if epoch.slots is not None or epoch.budget is not None:
                 setting = replace(setting, slots=epoch.slots or setting.slots, budget=epoch.budget or setting.budget)
@@ -163,8 +163,11 @@ def epochs_in_process(scenario: Scenario) -> Iterator[Committed]:
                 assert not owes, f"the clean-up has not ended after {CLEAN_UPS_MAX} epochs"
             shown.append(player.sink.new())
             found = [results for results in shown if results is not None]
+            found = found[-1:] if player.sink.replaces else found
             assert not player.sink.torn, f"epochs {player.sink.torn} were begun and never ended"
             player.sink.check_parts()
+            counted = player.engine.manifest.totals.get("results", 0)
+            assert counted == player.sink.rows, f"{counted} results were counted, the sink has {player.sink.rows}"
             yield Committed(
                 pa.concat_tables(found or [player.engine.slots.nothing_shown()]),
                 player.engine,

@@ -119,9 +119,9 @@ AGGREGATE_MUTANTS = [
     ),
     Mutant(
         "windows close but are not remembered",
-        "runtime.epoch:commit_closing",
-        "closed_us=frontier(before, debts(plan, before)),",
-        "",
+        "epoch.after:_closed",
+        "return epoch.until_us",
+        "return before.closed_us",
     ),
     Mutant(
         "panes are dropped before their last window closes",
@@ -131,9 +131,9 @@ AGGREGATE_MUTANTS = [
     ),
     Mutant(
         "groups expire by the watermark of the join",
-        "runtime.epoch:slot_tasks",
-        "manifest.closed_us if groups else manifest.watermark_us",
-        "manifest.watermark_us",
+        "epoch.tasks:_task",
+        "before.closed_us if groups else before.watermark_us",
+        "before.watermark_us",
     ),
     Mutant(
         "complete results are let go",

@@ -43,6 +43,8 @@ class EpochSink:
     """A sink that knows epochs, as Spark's file log does: being told one twice changes nothing."""
 
     received: dict[int, pa.Table] = field(default_factory=dict)
+    replaces: bool = False
+    """Whether an epoch replaces all rows of those before, as in output mode `complete`."""
     torn: set[int] = field(default_factory=set)
     """Epochs of which a part was written: readers do not see them."""
     fails: str | None = None
@@ -78,10 +80,16 @@ class EpochSink:
             raise SinkFailure
 
     def new(self) -> pa.Table | None:
-        """The results of epochs that have come since the last time; None if none has."""
+        """The results of epochs that have come since the last time, as far as they were not replaced; None if none
+        has come."""
         epochs = sorted(epoch for epoch in self.received if epoch >= self.taken)
         self.taken = max([self.taken, *(epoch + 1 for epoch in epochs)])
-        return pa.concat_tables(self.received[epoch] for epoch in epochs) if epochs else None
+        kept = epochs[-1:] if self.replaces else epochs
+        return pa.concat_tables(self.received[epoch] for epoch in kept) if kept else None
+
+    @property
+    def rows(self) -> int:
+        return sum(results.num_rows for results in self.received.values())
 
 
 def _sorted(results: pa.Table) -> list[str]:
@@ -91,8 +99,8 @@ def _sorted(results: pa.Table) -> list[str]:
 class Player:
     """A query that is driven through mishaps; `start` makes a new driver on the same folder."""
 
-    def __init__(self, start: Callable[[EpochSink], InProcessQuery]) -> None:
-        self.sink = EpochSink()
+    def __init__(self, start: Callable[[EpochSink], InProcessQuery], sink: EpochSink) -> None:
+        self.sink = sink
         self._start = start
         self.engine = start(self.sink)
         self.has_lost_attempts = False

@@ -27,6 +27,8 @@ class Mutant:
     target: str
     old: str
     new: str
+    crashes: str | None = None
+    """Why it cannot show in wrong results: for a mutant that makes the code crash, always."""
 
     @contextmanager
     def applied(self) -> Iterator[None]:
@@ -204,9 +206,9 @@ MUTANTS = [
     ),
     Mutant(
         "an index that is read is that of another input",
-        "runtime.epoch:_kept_elsewhere",
-        "if e.store == store",
-        "if e.store != store",
+        "epoch.tasks:_reads",
+        "in plan.stages[stage].indexes)",
+        "in plan.stages[stage].indexes[::-1])",
     ),
     Mutant(
         "the order of inputs is that of the text reversed",
@@ -304,31 +306,31 @@ MUTANTS = [
         "_micros(column) <= watermark_us",
     ),
     Mutant("no event time is a time", "engine.inbox:_keep", "keep &= timed", "pass"),
-    Mutant("the fastest stream leads", "runtime.epoch:_watermark", "reached = min(", "reached = max("),
+    Mutant("the fastest stream leads", "epoch.after:_watermark", "reached = min(", "reached = max("),
     Mutant(
         "the watermark falls",
-        "runtime.epoch:_watermark",
+        "epoch.after:_watermark",
         "return reached if before is None else max(before, reached)",
         "return reached",
     ),
-    Mutant("the watermark ignores delays", "runtime.epoch:_watermark", "t - plan.delays_us[i]", "t"),
-    Mutant("the watermark forgets earlier batches", "runtime.epoch:_later", "max(a, b)", "b"),
+    Mutant("the watermark ignores delays", "epoch.after:_watermark", "t - plan.delays_us[i]", "t"),
+    Mutant("the watermark forgets earlier batches", "epoch.task:later", "max(a, b)", "b"),
     Mutant(
         "a stream not yet seen does not count",
-        "runtime.epoch:_watermark",
+        "epoch.after:_watermark",
         "if not active or any(t is None for t in latest):",
         "if not any(t is not None for t in latest):",
     ),
     Mutant(
         "idle a moment early",
-        "runtime.epoch:commit",
-        "now_ms - last > idle_timeout_ms",
-        "now_ms - last >= idle_timeout_ms",
+        "epoch.after:_with_times",
+        "now - last > timeout",
+        "now - last >= timeout",
     ),
     # expiry
     Mutant(
         "extents expire a moment early",
-        "engine.compaction:expired",
+        "epoch.task:expired",
         "expires_us <= watermark_us",
         "expires_us <= watermark_us + 1",
     ),
@@ -414,7 +416,7 @@ MUTANTS = [
         "extent.groups & groups",
         "(extent.groups & groups).within(0, (extent.groups & groups).high - 1)",
     ),
-    Mutant("groups stay with their old slots", "state.manifest:reassign", "assignment=tuple(assignment), ", ""),
+    Mutant("groups stay with their old slots", "state.manifest:placed", "placement=placement, ", ""),
     Mutant(
         "extents are opened whole",
         "engine.fold:_cut",
@@ -443,9 +445,9 @@ MUTANTS = [
     ),
     Mutant(
         "every stage takes the whole budget",
-        "runtime.inprocess:InProcessQuery._tiers",
+        "runtime.inprocess_slots:Slots._tiers",
         "task.memory_bytes",
-        "self.budget",
+        "self.setup.memory_budget_bytes",
     ),
     Mutant("failed attempts stay in memory", "state.tiers:Tiers.sweep", "(failed or epoch_of", "(epoch_of"),
     Mutant(

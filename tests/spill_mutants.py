@@ -95,7 +95,7 @@ SPILL_MUTANTS = [
     ),
     Mutant(
         "results owed below do not hold back expiry above",
-        "adaptation.frontiers:holds",
+        "epoch.frontiers:holds",
         "if debt.streams <= node - store",
         "if False",
     ),
@@ -131,7 +131,7 @@ SPILL_MUTANTS = [
     ),
     Mutant(
         "a stage takes memory that others have yet to give up",
-        "adaptation.memory_shares:memory_shares",
+        "epoch.memory_shares:memory_shares",
         "free = max(0, budget_bytes - sum(stage.resident_bytes for stage in stages))",
         "free = budget_bytes",
     ),

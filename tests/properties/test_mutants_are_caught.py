@@ -1,10 +1,12 @@
 """The checks have teeth: every mutant fails on some hand-written scenario, and on generated ones where those are many.
 
 As it is, the engine passes all hand-written scenarios (`test_scenarios.py`) and the generated ones (the properties). If
-no scenario notices a new mutant, let the property find one that does, with the mutant applied, and make it a file.
+no scenario notices a new mutant, let the property find one that does, with the mutant applied, and make it a file. What
+counts as caught: `tests/catching.py`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -12,15 +14,20 @@ from hypothesis.strategies import SearchStrategy
 
 from tests.acting import check_every_epoch
 from tests.aggregate_mutants import AGGREGATE_MUTANTS
+from tests.catching import Caught, Check, caught_by, is_caught
 from tests.groups import check_aggregates
 from tests.mutants import MUTANTS, Mutant
+from tests.protocol_checks import CHECKS
+from tests.protocol_mutants import PROTOCOL_MUTANTS
 from tests.scenarios import Scenario, load_scenarios
+from tests.small_scenarios import small_scenarios
 from tests.spill_mutants import SPILL_MUTANTS
 from tests.strategies import aggregate_scenarios, scenarios
 
 JOINS, AGGREGATES = load_scenarios(), load_scenarios(aggregates=True)
 JOIN_MUTANTS = {mutant.name: mutant for mutant in MUTANTS + SPILL_MUTANTS}
 GROUP_MUTANTS = {mutant.name: mutant for mutant in AGGREGATE_MUTANTS}
+DRIVER_MUTANTS = {mutant.name: (check, mutant) for check, some in PROTOCOL_MUTANTS.items() for mutant in some}
 OFTEN = (
     "a chunk forgets earlier chunks",
     "state is not probed",
@@ -34,26 +41,31 @@ OFTEN_IN_GROUPS = (
     "merged groups are not combined",
     "a window has one pane less",
 )
+OFTEN_IN_DRIVERS = (
+    "a late driver is not fenced",
+    "an unsent epoch is not sent after a crash",
+    "an epoch is acknowledged before it is sent",
+    "an epoch that shows nothing is sent",
+    "a re-send deletes published parts",
+)
 """Mutants that one generated scenario in ten or so must catch, of all kinds: else something is no longer generated."""
 GENERATED = 120
 
 
-def is_caught(mutant: Mutant, cases: list[Scenario], check: Callable[[Scenario], None]) -> bool:
-    """Whether the check fails, with a wrong answer or an error; what is known to catch the mutant is tried first."""
-    with mutant.applied():
-        for scenario in sorted(cases, key=lambda scenario: mutant.name not in scenario.catches):
-            try:
-                check(scenario)
-            except Exception:
-                return True
-    return False
+def check_any(scenario: Scenario) -> None:
+    check_every_epoch(scenario) if scenario.mode is None else check_aggregates(scenario)
+
+
+def by_scenarios(name: str, cases: Sequence[Scenario]) -> list[Check]:
+    """Those that are known to catch a mutant come first."""
+    return [partial(check_any, scenario) for scenario in sorted(cases, key=lambda case: name not in case.catches)]
 
 
 class _Caught(Exception):
     pass
 
 
-def is_caught_by_chance(mutant: Mutant, drawn: SearchStrategy[Scenario], check: Callable[[Scenario], None]) -> bool:
+def is_caught_by_chance(mutant: Mutant, drawn: SearchStrategy[Scenario]) -> bool:
     """Whether the check fails for a generated scenario: the same ones in every run."""
 
     @seed(1)
@@ -67,7 +79,7 @@ def is_caught_by_chance(mutant: Mutant, drawn: SearchStrategy[Scenario], check: 
     )
     @given(drawn)
     def search(scenario: Scenario) -> None:
-        if is_caught(mutant, [scenario], check):
+        if is_caught(mutant, [partial(check_any, scenario)]):
             raise _Caught
 
     try:
@@ -77,28 +89,76 @@ def is_caught_by_chance(mutant: Mutant, drawn: SearchStrategy[Scenario], check: 
     return False
 
 
+def named(name: str) -> str:
+    return name.replace(" ", "_")
+
+
 def test_names_of_mutants_are_names():
-    assert len(JOIN_MUTANTS) == len(MUTANTS + SPILL_MUTANTS)
-    assert {name for scenario in JOINS for name in scenario.catches} <= JOIN_MUTANTS.keys()
-    assert {name for scenario in AGGREGATES for name in scenario.catches} <= GROUP_MUTANTS.keys()
+    everything = [
+        *MUTANTS,
+        *SPILL_MUTANTS,
+        *AGGREGATE_MUTANTS,
+        *(m for some in PROTOCOL_MUTANTS.values() for m in some),
+    ]
+    names = {mutant.name for mutant in everything}
+    assert len(names) == len(everything)
+    assert {name for scenario in JOINS + AGGREGATES for name in scenario.catches} <= names
 
 
-@pytest.mark.parametrize("name", JOIN_MUTANTS, ids=lambda name: name.replace(" ", "_"))
+@pytest.mark.parametrize("name", JOIN_MUTANTS, ids=named)
 def test_some_scenario_catches(name: str):
-    assert is_caught(JOIN_MUTANTS[name], JOINS, check_every_epoch), f"no scenario notices that {name}"
+    assert is_caught(JOIN_MUTANTS[name], by_scenarios(name, JOINS)), f"no scenario notices that {name}"
 
 
-@pytest.mark.parametrize("name", GROUP_MUTANTS, ids=lambda name: name.replace(" ", "_"))
+@pytest.mark.parametrize("name", GROUP_MUTANTS, ids=named)
 def test_some_aggregate_catches(name: str):
-    assert is_caught(GROUP_MUTANTS[name], AGGREGATES, check_aggregates), f"no scenario notices that {name}"
+    assert is_caught(GROUP_MUTANTS[name], by_scenarios(name, AGGREGATES)), f"no scenario notices that {name}"
 
 
-@pytest.mark.parametrize("name", OFTEN, ids=lambda name: name.replace(" ", "_"))
+@pytest.mark.parametrize("name", DRIVER_MUTANTS, ids=named)
+def test_a_check_of_the_protocol_catches(name: str):
+    check, mutant = DRIVER_MUTANTS[name]
+    checks = by_scenarios(name, JOINS + AGGREGATES) if check == "scenarios" else [CHECKS[check]]
+    assert is_caught(mutant, checks), f"nothing notices that {name}"
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_without_a_mutant_the_checks_of_the_protocol_hold(check: str):
+    CHECKS[check]()
+
+
+@pytest.mark.parametrize("name", OFTEN, ids=named)
 def test_some_generated_scenario_catches(name: str):
-    assert is_caught_by_chance(JOIN_MUTANTS[name], scenarios(), check_every_epoch), f"chance does not see that {name}"
+    assert is_caught_by_chance(JOIN_MUTANTS[name], scenarios()), f"chance does not see that {name}"
 
 
-@pytest.mark.parametrize("name", OFTEN_IN_GROUPS, ids=lambda name: name.replace(" ", "_"))
+@pytest.mark.parametrize("name", OFTEN_IN_GROUPS, ids=named)
 def test_some_generated_aggregate_catches(name: str):
-    found = is_caught_by_chance(GROUP_MUTANTS[name], aggregate_scenarios(), check_aggregates)
-    assert found, f"chance does not see that {name}"
+    assert is_caught_by_chance(GROUP_MUTANTS[name], aggregate_scenarios()), f"chance does not see that {name}"
+
+
+@pytest.mark.parametrize("name", OFTEN_IN_DRIVERS, ids=named)
+def test_some_small_scenario_catches(name: str):
+    _, mutant = DRIVER_MUTANTS[name]
+    assert is_caught_by_chance(mutant, small_scenarios()), f"chance does not see that {name}"
+
+
+# What counts
+
+
+def _fails(raised: Callable[[], Exception]) -> None:
+    raise raised()
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [(AssertionError, Caught.WRONG), (FileNotFoundError, Caught.NOTICED), (TypeError, Caught.CRASHED)],
+)
+def test_a_crash_is_told_from_a_wrong_answer(error: type[Exception], kind: Caught):
+    harmless = Mutant("harmless", "epoch.task:later", "max(a, b)", "max(b, a)")
+    assert caught_by(harmless, [partial(_fails, error)]) is kind
+
+
+def test_an_assertion_within_the_engine_is_a_crash():
+    broken = Mutant("broken", "epoch.protocol:_started", "Phase.IDLE", "Phase.SENDING")
+    assert caught_by(broken, [CHECKS["worlds"]]) is Caught.CRASHED

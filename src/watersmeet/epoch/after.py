@@ -118,7 +118,7 @@ def manifest_after(
         plan=words_of(plan),
         segments=_segments(before, reports, extents),
         extents=extents,
-        counters=_counters(before.counters, reports) | _arrived(plan, before, intake),
+        counters=_counters(before.counters, reports, is_shown) | _arrived(plan, before, intake),
         gauges=_gauges(plan, before.gauges, reports),
         closed_us=_closed(plan, before, epoch),
         outbox=Outbox(is_shown, results_in, files),
@@ -141,9 +141,11 @@ def arrived(plan: JoinPlan, manifest: Manifest) -> list[int]:
     return [manifest.counters.get(f"arrived.{name}", 0) for name in plan.names]
 
 
-def counts_of(reports: Sequence[SlotReport]) -> dict[str, int]:
-    """The counts of all slots together, of one epoch, with the pairs of rows that keys were compared in."""
-    return with_pairs(report.counts for report in reports)
+def counts_of(reports: Sequence[SlotReport], *, is_shown: bool = True) -> dict[str, int]:
+    """The counts of all slots together, of one epoch, with the pairs of rows that keys were compared in. What an epoch
+    emits and does not show are no results."""
+    counts = with_pairs(report.counts for report in reports)
+    return counts if is_shown else {name: count for name, count in counts.items() if name != "results"}
 
 
 @lru_cache(maxsize=4096)  # all slots report the same names
@@ -205,9 +207,10 @@ def _closed(plan: JoinPlan, before: Manifest, epoch: Epoch) -> int | None:
     return later(before.closed_us, frontier(before, debts(plan, before)))
 
 
-def _counters(before: Mapping[str, int], reports: Sequence[SlotReport]) -> dict[str, int]:
+def _counters(before: Mapping[str, int], reports: Sequence[SlotReport], is_shown: bool) -> dict[str, int]:
     sums = Counter(before)
-    sums.update({name: count for name, count in counts_of(reports).items() if not is_gauge(name)})
+    counts = counts_of(reports, is_shown=is_shown)
+    sums.update({name: count for name, count in counts.items() if not is_gauge(name)})
     return dict(sums)
 
 

@@ -1,0 +1,191 @@
+"""Mutants of drivers, checkpoints and what is decided between epochs: see `tests/mutants.py`.
+
+By the check that must catch them: hand-written "scenarios", or one of `tests/protocol_checks.py`.
+"""
+
+from tests.mutants import Mutant
+
+_ADVANCE = "epoch.protocol:advance"
+_TAKES_OVER = "return _run(replace(_expecting(state, Phase.LOOKING), seen=files), Takeover())"
+_SWEEPS_FIRST = """state, commands = _run(replace(_expecting(state, Phase.LOOKING), seen=files), Takeover())
+            return state, (Sweep(state.last, files), *commands)"""
+_SEND = "runtime.inprocess:InProcessQuery._send"
+_ADDS = "self.setup.parts.add(command.manifest.epoch, command.manifest.outbox.files)"
+_REMOVES = """known = command.manifest.epoch in self.setup.parts.parts
+            self.setup.parts.add(command.manifest.epoch, command.manifest.outbox.files)
+            remove_results(self.slots.results, command.manifest.outbox.files if known else ())"""
+
+PROTOCOL_MUTANTS = {
+    "worlds": [
+        Mutant(
+            "an unsent epoch is not sent after a crash",
+            "epoch.protocol:_started",
+            "if not is_acknowledged:",
+            "if False:",
+        ),
+        Mutant("takeover sweeps before it commits", _ADVANCE, _TAKES_OVER, _SWEEPS_FIRST),
+        Mutant(
+            "a fenced driver goes on",
+            _ADVANCE,
+            "return _closed(state), (GiveUp(_fenced(state)),)",
+            "return _committed(state)",
+        ),
+        Mutant(
+            "a batch seen before is joined again",
+            "epoch.protocol:_batch_came",
+            "number > last.batch",
+            "number >= last.batch",
+        ),
+        Mutant(
+            "a new driver does not take over",
+            "epoch.protocol:_started",
+            "return _look(state)",
+            "return replace(state, phase=Phase.IDLE), ()",
+        ),
+        Mutant(
+            "windows stay open after a batch",
+            "epoch.protocol:_decided",
+            "if epoch is None:",
+            "if epoch is None or not isinstance(state.goal, JoinBatch):",
+        ),
+    ],
+    "scenarios": [
+        Mutant(
+            "a late driver is not fenced",
+            "state.checkpoint:Checkpoint.commit",
+            "if is_ours and self._last_epoch() != manifest.epoch:",
+            "if False:",
+        ),
+        Mutant(
+            "an epoch is acknowledged before it is sent",
+            "runtime.inprocess:InProcessQuery._commit",
+            "return protocol.Committed() if self.checkpoint.commit(command.manifest) else protocol.Fenced()",
+            """is_ours = self.checkpoint.commit(command.manifest)
+    self.checkpoint.acknowledge(command.manifest.epoch)
+    return protocol.Committed() if is_ours else protocol.Fenced()""",
+        ),
+        Mutant("an epoch that shows nothing is sent", _SEND, "if command.manifest.outbox.shows:", "if True:"),
+        Mutant("a re-send deletes published parts", _SEND, _ADDS, _REMOVES),
+        Mutant(
+            "results are named, and gone",
+            "runtime.inprocess:InProcessQuery._run",
+            "left_over(outcome, after)",
+            "[file for report in reports for file in report.files]",
+        ),
+        Mutant(
+            "results that nobody is shown are left over",
+            "epoch.after:left_over",
+            "[] if after.outbox.shows else",
+            "[] if True else",
+        ),
+        Mutant(
+            "results that nobody is shown are counted",
+            "epoch.after:counts_of",
+            "counts if is_shown else",
+            "counts if True else",
+        ),
+        Mutant(
+            "discard removes what the newer manifest names",
+            "state.checkpoint:Checkpoint.discard",
+            "older.segments.keys() - newer.segments.keys()",
+            "older.segments.keys()",
+        ),
+        Mutant(
+            "results that were sent stay for ever",
+            "state.checkpoint:Checkpoint.discard",
+            "for name in _in_outbox(older):",
+            "for name in ():",
+        ),
+        Mutant(
+            "a sweep removes state",
+            "state.checkpoint:Checkpoint.sweep",
+            "*(self.segments / name for name in live.segments),",
+            "",
+        ),
+        Mutant(
+            "a takeover sweeps nothing",
+            "epoch.protocol:_acknowledged",
+            "if isinstance(ran, Takeover) else",
+            "if False else",
+        ),
+        Mutant(
+            "stages that did not run lose their extents",
+            "epoch.after:_extents",
+            "[dict(slot) for slot in before.extents]",
+            "[{} for slot in before.extents]",
+        ),
+        Mutant(
+            "what a clean-up finds is not shown",
+            "epoch.kinds:shows",
+            "return any(report.counts.get(found, 0) for report in reports)",
+            "return False",
+        ),
+        Mutant(
+            "windows closed after a clean-up are not counted",
+            "epoch.after:_counters",
+            "sums = Counter(before)",
+            "sums = Counter(before)\n    reports = [] if all('joined' not in r.counts for r in reports) else reports",
+        ),
+        Mutant(
+            "windows stay open after a clean-up",
+            "adaptation.coordinator:Coordinator.next_epoch",
+            "if until_us is not None:",
+            "if until_us is not None and isinstance(goal, Rest):",
+        ),
+    ],
+    "syncs": [
+        Mutant("results are not synced", "state.outbox:ResultWriter.close", "os.fsync(descriptor)", "pass"),
+        Mutant(
+            "the names of results are not synced",
+            "state.outbox:ResultWriter.close",
+            "sync_folder(self._path.parent)",
+            "pass",
+        ),
+        Mutant("state is not synced", "state.storage:_write_durably", "os.fsync(file.fileno())", "pass"),
+    ],
+    "manifests": [
+        Mutant(
+            "clean-up epochs move the watermark",
+            "epoch.after:manifest_after",
+            "            return after",
+            "            return _with_times(plan, after, intake, clock)",
+        ),
+        Mutant(
+            "groups that lie apart are written together",
+            "plan.placement:to_lists",
+            "groupby(owners)",
+            "groupby(sorted(owners))",
+        ),
+    ],
+    "ledger": [
+        Mutant(
+            "epochs without rows decay upkept figures",
+            "adaptation.coordinator:Coordinator.note",
+            "with_rows=has_rows(epoch)",
+            "with_rows=True",
+        ),
+        Mutant(
+            "a clean-up settles a group too many",
+            "adaptation.coordinator:Coordinator.note",
+            "range(low, high)",
+            "range(low, high + 1)",
+        ),
+        Mutant(
+            "groups that were closed keep their figures",
+            "adaptation.ledger:GroupLedger.spilled",
+            "if self._upkeep.restarts:",
+            "if False:",
+        ),
+    ],
+    "sweep": [
+        Mutant(
+            "takeover sweeps what it did not see",
+            "state.checkpoint:Checkpoint.sweep",
+            "for name in seen if",
+            "for name in self.files() if",
+        ),
+    ],
+    "stopping": [
+        Mutant("a driver that is stopped goes on", "epoch.driving:Drive.steps", "if self._is_stopped():", "if False:"),
+    ],
+}
