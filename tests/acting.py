@@ -26,6 +26,7 @@ from watersmeet.plan.default_tree import default_tree
 from watersmeet.plan.hops import is_mixed
 from watersmeet.plan.placement import Placement
 from watersmeet.plan.probe_orders import NO_ORDERS, ProbeOrders, default_orders
+from watersmeet.plan.stages import JoinPlan
 from watersmeet.plan.tree import Join, nodes_of, parse_tree
 from watersmeet.query.logical import JoinQuery
 from watersmeet.runtime.inprocess import InProcessQuery
@@ -149,7 +150,7 @@ def epochs_in_process(scenario: Scenario) -> Iterator[Committed]:
                 shutil.rmtree(memory, ignore_errors=True)
 
             def prepare(engine: InProcessQuery, epoch: Epoch = epoch) -> None:
-                engine.orders = _spilling(engine, epoch.spill)
+                engine.orders = spilling(engine.plan, engine.manifest.placement, epoch.spill)
 
             player.join(number, batch, Clock(epoch.now_ms, setting.idle_timeout_ms), epoch.failures, prepare)
             shown = [player.sink.new()]
@@ -177,15 +178,15 @@ def epochs_in_process(scenario: Scenario) -> Iterator[Committed]:
             )
 
 
-def _spilling(engine: InProcessQuery, pairs: Iterable[tuple[int, int]]) -> tuple[Spill, ...]:
+def spilling(plan: JoinPlan, placement: Placement, pairs: Iterable[tuple[int, int]]) -> tuple[Spill, ...]:
     """Orders to close groups, given as (stage, group); both are taken modulo what there is."""
-    stages = [number for number, stage in enumerate(engine.plan.stages) if not stage.hops]
-    partitions, owners = engine.plan.partitions, engine.manifest.placement.owners
+    stages = [number for number, stage in enumerate(plan.stages) if not stage.hops]
+    partitions, owners = plan.partitions, placement.owners
     groups: dict[tuple[int, int], set[int]] = defaultdict(set)
     for stage, named in pairs if stages else ():
         number = stages[stage % len(stages)]
         for group in range(partitions) if named == ALL_GROUPS else (named % partitions,):
-            groups[number, owners[engine.plan.key_of_stage(number)][group]].add(group)
+            groups[number, owners[plan.key_of_stage(number)][group]].add(group)
     return tuple(Spill(stage, slot, tuple(sorted(chosen))) for (stage, slot), chosen in groups.items())
 
 
