@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +27,7 @@ from watersmeet.plan.tree import Join, nodes_of, parse_tree
 from watersmeet.query.logical import JoinQuery
 from watersmeet.runtime.epoch import must_close
 from watersmeet.runtime.inprocess import InProcessQuery, pandas_hash
+from watersmeet.state import run
 from watersmeet.state.manifest import FirstBatch, Order, SegmentRef
 from watersmeet.state.tiers import epoch_of
 
@@ -126,7 +128,11 @@ class Committed:
 
 def epochs_in_process(scenario: Scenario) -> Iterator[Committed]:
     """Act the scenario out; each epoch is handed over right after it was committed."""
-    with tempfile.TemporaryDirectory(dir=_RAM, prefix="watersmeet-test-") as folder:
+    bytes_max = scenario.setting.merge_bytes or run.COLUMN_BYTES_MAX
+    with (
+        tempfile.TemporaryDirectory(dir=_RAM, prefix="watersmeet-test-") as folder,
+        patch.object(run, "COLUMN_BYTES_MAX", bytes_max),
+    ):
         engine = _start(scenario, Path(folder), scenario.setting)
         setting, trees, young = scenario.setting, scenario.trees, Young()
         for batch, epoch in zip(scenario.batches, scenario.epochs, strict=True):
@@ -269,8 +275,13 @@ def _start(scenario: Scenario, folder: Path, setting: Setting, texts: Sequence[s
         if setting.spill is None or setting.budget is None
         else SpillSettings(policy=policy_named(setting.spill), budget_bytes=setting.budget, upkeep=setting.upkeep),
         assignment=_drawn_assignment(setting),
-        merging=EAGER if setting.merge_rows is None else replace(EAGER, rows_min=setting.merge_rows, **STEPWISE),
+        merging=_merging(setting),
     )
+
+
+def _merging(setting: Setting) -> Merging:
+    merging = EAGER if setting.merge_rows is None else replace(EAGER, rows_min=setting.merge_rows, **STEPWISE)
+    return replace(merging, row_bytes=setting.merge_bytes or merging.row_bytes)
 
 
 def _drawn_assignment(setting: Setting) -> tuple[int, ...] | None:
