@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -31,6 +32,7 @@ from watersmeet.plan.tree import Join, nodes_of, parse_tree
 from watersmeet.query.logical import JoinQuery
 from watersmeet.runtime.inprocess import InProcessQuery
 from watersmeet.runtime.inprocess_frames import pandas_hash
+from watersmeet.state import run
 from watersmeet.state.tiers import epoch_of
 
 EAGER = Merging(small_fan_in=2, tier_ratio=1.5)
@@ -138,7 +140,11 @@ class Committed:
 
 def epochs_in_process(scenario: Scenario) -> Iterator[Committed]:
     """Act the scenario out; each batch is handed over when it is committed, with all that followed from it."""
-    with tempfile.TemporaryDirectory(dir=_RAM, prefix="watersmeet-test-") as folder:
+    bytes_max = scenario.setting.merge_bytes or run.COLUMN_BYTES_MAX
+    with (
+        tempfile.TemporaryDirectory(dir=_RAM, prefix="watersmeet-test-") as folder,
+        patch.object(run, "COLUMN_BYTES_MAX", bytes_max),
+    ):
         setting = scenario.setting
         player = Player(_starter(scenario, Path(folder), setting), EpochSink(replaces=scenario.mode == "complete"))
         for number, (batch, epoch) in enumerate(zip(scenario.batches, scenario.epochs, strict=True)):
@@ -216,13 +222,18 @@ def _starter(scenario: Scenario, folder: Path, setting: Setting) -> Callable[[Ep
             if setting.spill is None or setting.budget is None
             else SpillSettings(policy=policy_named(setting.spill), budget_bytes=setting.budget, upkeep=setting.upkeep),
             placement=_drawn_placement(setting),
-            merging=EAGER if setting.merge_rows is None else replace(EAGER, rows_min=setting.merge_rows, **STEPWISE),
+            merging=_merging(setting),
             sink=sink,
             parts=sink if setting.parts else None,
             keeps_results=True,
         )
 
     return start
+
+
+def _merging(setting: Setting) -> Merging:
+    merging = EAGER if setting.merge_rows is None else replace(EAGER, rows_min=setting.merge_rows, **STEPWISE)
+    return replace(merging, row_bytes=setting.merge_bytes or merging.row_bytes)
 
 
 def _drawn_placement(setting: Setting) -> Callable[[Iterable[str]], Placement] | None:

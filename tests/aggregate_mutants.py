@@ -56,10 +56,11 @@ AGGREGATE_MUTANTS = [
     Mutant(
         "groups are shown without their past", "engine.aggregate:_shown", "runs = [*held, *delta]", "runs = list(delta)"
     ),
+    Mutant("a group is divided", "engine.groups:merged_groups", "may_split_keys=False", "may_split_keys=True"),
     Mutant(
         "merged groups are not combined",
         "engine.groups:merged_groups",
-        "[combined(plan, run) for run in merge_runs(runs)]",
+        "[combined(plan, run) for run in merge_runs(runs, may_split_keys=False)]",
         "merge_runs(runs)",
     ),
     Mutant(

@@ -7,8 +7,8 @@ that fails is printed as such a file. Event times in a file count in its `unit` 
     where, within, windows, select    as in StreamJoin; the predicates of tests/predicates.py are registered
     batches    [{stream: [row, ...]}, ...]; a row is a list in the order of the columns
     trees      the shapes of the join, as in option plan, for the slots in turn (the default tree if none)
-    setting    how the engine starts: slots, partitions, memory, budget, hash, chunk_rows, merge_rows, spill, upkeep,
-               orders, scatter, parts
+    setting    how the engine starts: slots, partitions, memory, budget, hash, chunk_rows, merge_rows, merge_bytes,
+               spill, upkeep, orders, scatter, parts
     schedule   per batch: failures before it succeeds (see `tests/crashing.py`),
                a restart with other slots or budget, wiped memory, the driver's clock; `spill`: (stage, group) pairs to
                be closed with it; `clean`: so many epochs of clean-up after it, with `clean_failures`; the first
@@ -88,6 +88,8 @@ class Setting:
     upkeep: str = "reset"
     merge_rows: int | None = None
     """Rows that an epoch may merge, in few cells and in every epoch; None: as the engine does."""
+    merge_bytes: int | None = None
+    """Bytes from which a row counts as several, and that a column of a merged run may have; None: many."""
     orders: int | None = None
     """A number that probe orders are drawn by, for every start anew; None: those of the trees."""
     scatter: int | None = None

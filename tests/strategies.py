@@ -334,6 +334,7 @@ def _settings(draw: st.DrawFn) -> Setting:
         chunk_rows=draw(st.sampled_from((None, 3, 3, 1))),
         idle_timeout_ms=draw(st.sampled_from((None, None, 10))),
         merge_rows=draw(st.sampled_from((None, 1, 4, 12))),
+        merge_bytes=draw(st.sampled_from((None, None, 12, 50))),
         spill=draw(st.sampled_from((None, None, *sorted(POLICIES)))),
         upkeep=draw(st.sampled_from(sorted(UPKEEPS))),
         orders=draw(st.sampled_from((None, 0, 1, 2))),

@@ -9,6 +9,8 @@ A merge has a *fan-in*: it waits until some layers of similar length have come t
 a little (see `state/sieve.py`), a row written once more costs a fifth of what it did when it arrived; a higher fan-in
 makes the first epochs of a query cheaper, and those of a large state not.
 An epoch merges about its *allowance* of rows: some, and so many for every row that arrived, or a part of the state.
+A wide row counts as several, one for every `row_bytes`. Where so many rows could still have more than `MERGE_BYTES_MAX`
+bytes, more of them count as several. So merges are bounded by bytes, those of narrow rows by rows alone.
 Layers of up to half an allowance are merged whole; larger ones range by range of partition groups: what is merged of
 them becomes a layer of its own, a *piece*, and the extents of the others are cut. A slot takes one such *share* of the
 work in one of `share_every` epochs, its own for each slot, or at once where four times `fan_in` layers overlap. So most
@@ -23,8 +25,11 @@ epochs merge nothing, and none merges much.
 | unwindowed query                  | one bucket, always open                   |                                  |
 
 What is left alone grows geometrically, so a key lies in O(log rows) layers, and a row is written O(log rows) times. The
-slot's groups are divided into at most `cells` ranges; one of them is merged at once even where its rows exceed the
-allowance, so that files stay few.
+slot's groups are divided into at most `cells` ranges, the *cells*. A cell may hold more than the allowance: one hot key
+does, and where there is no key one cell has all rows. Of a cell, up to `CELL_ALLOWANCES` allowances are merged at once
+(and `MERGE_ROWS_MAX` rows). A layer that has half of that in a cell is left alone there for good. There are at most
+2 * `share_of_state` / `CELL_ALLOWANCES` such layers, 16, because an allowance is a part of the state; or, if these are
+more, one for every half of `MERGE_ROWS_MAX` and of `MERGE_BYTES_MAX`.
 
 A row is dead once no row that may still arrive can meet it: its interval (see `engine/mjoin.py`) ends by the watermark,
 which for a row of stream i is t + W_i <= watermark. So nothing is let go that something owed could still need.
@@ -32,6 +37,7 @@ which for a row of stream i is t + W_i <= watermark. So nothing is let go that s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -46,6 +52,8 @@ BUCKETS_AT_ONCE = 32
 """Buckets that the rows of one run are put into. A batch may span many more: a first one with all of the past, say."""
 UNTIMED_BUCKET = 0
 MERGE_ROWS_MAX = 1 << 23
+MERGE_BYTES_MAX = 1 << 30
+CELL_ALLOWANCES = 4
 SAMPLE_ROWS = 1 << 12
 
 
@@ -56,6 +64,8 @@ class Merging:
     rows_per_arrived: int = 9
     share_of_state: int = 32
     rows_min: int = 60_000
+    row_bytes: int = 1 << 10
+    """A row of more bytes counts as several."""
     fan_in: int = 4
     cells: int = 32
     share_every: int = 5
@@ -66,6 +76,25 @@ class Merging:
     def allowance(self, arrived: int, held: int) -> int:
         """Rows that an epoch may merge when so many arrived and so many are held; it bounds a merge's memory, too."""
         return min(max(self.rows_min + self.rows_per_arrived * arrived, held // self.share_of_state), MERGE_ROWS_MAX)
+
+    def bounded(self, rows_max: int) -> Lengths:
+        """How layers are measured where at most so many rows are merged: then these have at most `MERGE_BYTES_MAX`."""
+        return Lengths(min(self.row_bytes, MERGE_BYTES_MAX // rows_max))
+
+    def cell_max(self, allowance: int) -> int:
+        """What is merged of one cell at most."""
+        return min(CELL_ALLOWANCES * allowance, MERGE_ROWS_MAX)
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """How layers are measured: in rows, of which wide ones count as several."""
+
+    row_bytes: float
+
+    def of(self, rows: int, size: int) -> int:
+        """The length of so many rows with so many bytes in all."""
+        return max(rows, math.ceil(size / self.row_bytes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,15 +179,16 @@ def merge_groups(rows: Sequence[int], merging: Merging, *, is_closed: bool, rows
     return [group for group in groups if len(group) > 1]
 
 
-def next_share(rows: Ints, *, ratio: float, fan_in: int, rows_max: int) -> Share | None:
+def next_share(rows: Ints, *, ratio: float, fan_in: int, rows_max: int, cell_max: int = MERGE_ROWS_MAX) -> Share | None:
     """Which large layers to merge next and where, given the rows of every layer (first axis) in every cell.
 
     None where fewer than `fan_in` layers overlap that are similar: none is longer than `ratio` times the shorter ones.
 
     The share is the first cell in which so many do, and its neighbours in which the same layers are to be merged, up to
-    `rows_max` rows: a merge moves up through the groups, and leaves few cuts behind.
+    `rows_max` rows: a merge moves up through the groups, and leaves few cuts behind. Of the first cell up to `cell_max`
+    rows are merged, of the shortest layers. Layers that have more than half of that in a cell are left alone there.
     """
-    members = _similar(rows, ratio)
+    members = _similar(np.where(2 * rows > cell_max, 0, rows), ratio)
     deep = members.sum(axis=0) >= fan_in
     if not deep.any():
         return None
@@ -166,6 +196,10 @@ def next_share(rows: Ints, *, ratio: float, fan_in: int, rows_max: int) -> Share
     alike = (members[:, first:] == members[:, first : first + 1]).all(axis=0)
     width = len(alike) if alike.all() else int(alike.argmin())
     chosen = np.flatnonzero(members[:, first])
+    if rows[chosen, first].sum() > cell_max:
+        shortest = chosen[np.argsort(rows[chosen, first], kind="stable")]
+        fitting = int(np.searchsorted(np.cumsum(rows[shortest, first]), cell_max, side="right"))
+        chosen, width = np.sort(shortest[:fitting]), 1
     totals = np.cumsum(rows[chosen, first : first + width].sum(axis=0))
     fitting = max(1, int(np.searchsorted(totals, rows_max, side="right")))
     return Share(tuple(map(int, chosen)), first, first + fitting, int(totals[fitting - 1]))

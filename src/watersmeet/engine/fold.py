@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from watersmeet.engine.compaction import (
+    Lengths,
     Merging,
     bucket_width_us,
     by_bucket,
@@ -31,7 +32,7 @@ from watersmeet.plan.stages import JoinPlan
 from watersmeet.plan.tree import Leaf
 from watersmeet.state.cuts import copies
 from watersmeet.state.manifest import ExtentRef, SegmentRef
-from watersmeet.state.run import Run, merge_runs
+from watersmeet.state.run import Ints, Run, merge_runs
 from watersmeet.state.shares import bytes_of
 from watersmeet.state.tiers import Tiers, segment_name, task_name
 
@@ -45,13 +46,14 @@ MEMORY_MIN = 1 << 16
 def open_state(plan: JoinPlan, task: SlotTask, tiers: Tiers, tally: Tally) -> list[Layer]:
     """The active layers of the slot, oldest first: extents that have not expired, cut to their groups.
 
-    Files that hold nothing active leave memory, unless other slots have rows in them.
+    Files that hold nothing active leave memory, unless they are closed here and other slots have rows in them.
     """
     by_segment: dict[str, list[ExtentRef]] = defaultdict(list)
     for extent in task.extents:
         if extent.is_active and not task.has_expired(extent):
             by_segment[extent.segment].append(extent)
-    dead = {extent.segment for extent in task.extents} - by_segment.keys() - task.shares.keys()
+    others = {extent.segment for extent in task.closed if extent.segment in task.shares}
+    dead = {extent.segment for extent in task.extents} - by_segment.keys() - others
     tally.counts["expired"] += sum(e.rows for e in task.extents if task.has_expired(e))
     with tally.spent_on("expire"):
         tiers.leave(dead, task_name(task.epoch, task.stage, task.slot))
@@ -123,9 +125,7 @@ def _written(
     for chunk in arrived:
         for layer in _layers_of(stores, chunk, width, bounds):
             shelves[layer.bucket].append(layer)
-    new = sum(run.rows for chunk in arrived for _, run in chunk)
-    allowance = merging.allowance(new, sum(layer.rows for layer in layers))
-    work = _Work(task, plan.partitions, merging, allowance, merge)
+    work = _Work(task, plan.partitions, merging, merge, layers, arrived)
     closed_ones = {bucket: closed(bucket, width, bound) for bucket in shelves}
     for bucket, shelf in sorted(shelves.items()):
         shelves[bucket] = work.merge_small(shelf, is_closed=closed_ones[bucket])
@@ -175,10 +175,22 @@ def _retain(
 class _Work:
     """The merging of one epoch, within its allowance."""
 
-    def __init__(self, task: SlotTask, partitions: int, merging: Merging, allowance: int, merge: Merge) -> None:
+    def __init__(
+        self,
+        task: SlotTask,
+        partitions: int,
+        merging: Merging,
+        merge: Merge,
+        layers: Sequence[Layer],
+        arrived: Sequence[Sequence[tuple[int, Run]]],
+    ) -> None:
         self.task, self.merging, self.merge = task, merging, merge
         self.grid = Grid.over(task.groups, partitions, merging.cells)
-        self.allowance = self.left = allowance
+        any_length = merging.bounded(1)
+        new = sum(any_length.of(run.rows, run.kept_bytes()) for chunk in arrived for _, run in chunk)
+        held = sum(self._length(layer, any_length) for layer in layers)
+        self.allowance = self.left = merging.allowance(new, held)
+        self.lengths = merging.bounded(self.allowance)
 
     def merge_small(self, shelf: Sequence[Layer], *, is_closed: bool) -> list[Layer]:
         """The layers of a bucket, the small ones of them merged."""
@@ -186,10 +198,10 @@ class _Work:
         for layer in shelf:
             sides[self._is_small(layer)].append(layer)
         large, small = sides
-        lengths = [layer.rows for layer in small]
+        lengths = [self._length(layer, self.lengths) for layer in small]
         groups = merge_groups(lengths, self.merging, is_closed=is_closed, rows_max=self.allowance)
         made = [merged([small[i] for i in group], self.merge) for group in groups]
-        self.left -= sum(layer.rows for layer in made)
+        self.left -= sum(lengths[i] for group in groups for i in group)
         gone = {i for group in groups for i in group}
         return [*large, *made, *(layer for i, layer in enumerate(small) if i not in gone)]
 
@@ -203,7 +215,9 @@ class _Work:
             ratio, fan_in = np.inf, 2
         if 2 * self.left < self.allowance or depth(large) < fan_in:
             return list(shelf)
-        share = next_share(self.grid.rows(large), ratio=ratio, fan_in=fan_in, rows_max=self.allowance)
+        cell_max = merging.cell_max(self.allowance)
+        lengths = self._by_cell(large, merging.bounded(cell_max))
+        share = next_share(lengths, ratio=ratio, fan_in=fan_in, rows_max=self.allowance, cell_max=cell_max)
         if share is None:
             return list(shelf)
         self.left -= share.rows
@@ -214,7 +228,18 @@ class _Work:
         return [layer for layer in [piece, *rest] if layer.rows]
 
     def _is_small(self, layer: Layer) -> bool:
-        return not layer.extents or (2 * layer.rows <= self.allowance and layer.is_whole(self.task.groups))
+        if not layer.extents:
+            return True
+        return 2 * self._length(layer, self.lengths) <= self.allowance and layer.is_whole(self.task.groups)
+
+    def _length(self, layer: Layer, lengths: Lengths) -> int:
+        return lengths.of(layer.rows, _kept_bytes(layer, self.grid.partitions))
+
+    def _by_cell(self, layers: Sequence[Layer], lengths: Lengths) -> Ints:
+        """The length of every layer (first axis) in every cell, as if all rows of a layer had one width."""
+        per_row = np.array([self._length(layer, lengths) / layer.rows for layer in layers])
+        found: Ints = np.ceil(self.grid.rows(layers) * per_row[:, None]).astype(np.int64)
+        return found
 
 
 def _report(
@@ -256,6 +281,13 @@ def read_state(plan: JoinPlan, task: SlotTask, extents: Sequence[ExtentRef], tie
     alive = [extent for extent in extents if not expired(extent.expires_us, bound)]
     opened = {name: tiers.peek(task.segments[name]) for name in {extent.segment for extent in alive}}
     return [run for e in alive if (run := _cut(opened[e.segment][e.index][1], e, plan.partitions, tiers)).rows]
+
+
+def _kept_bytes(layer: Layer, partitions: int) -> int:
+    """The bytes of a layer's rows; those of written layers are known from the epoch before."""
+    if not layer.extents:
+        return sum(run.kept_bytes() for _, run in layer.runs)
+    return sum(weight_of(e, run, partitions)[0] for e, (_, run) in zip(layer.extents, layer.runs, strict=True))
 
 
 def _alive(layer: Layer, bounds: Sequence[int | None]) -> Layer:

@@ -20,7 +20,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from watersmeet.engine.compaction import ends_of
+from watersmeet.engine.compaction import Lengths, ends_of
 from watersmeet.engine.layers import Layer, in_three, rows_by_group, slice_of
 from watersmeet.epoch.task import SlotTask, stores_of
 from watersmeet.failpoints import failpoint
@@ -34,7 +34,8 @@ from watersmeet.state.run import Mask, Run, merge_runs, select_keys
 from watersmeet.state.tiers import Tiers, segment_name, task_name
 
 ROWS_AT_ONCE = 1 << 22
-"""Rows that are sorted into new files at once, unless one group has more."""
+BYTES_AT_ONCE = 1 << 29
+"""Rows and bytes that are sorted into new files at once, unless one group has more."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,7 +100,9 @@ def close_groups(plan: JoinPlan, task: SlotTask, layers: Sequence[Layer], tiers:
     kept = [layer for layer, is_touched in zip(layers, touched, strict=True) if not is_touched]
     writer = _Writer(plan, task, tiers)
     runs = [run for layer in rewritten for _, run in layer.runs]
-    ranges = ranges_by_rows(runs, task.groups.low, task.groups.high, plan.partitions, ROWS_AT_ONCE)
+    ranges = ranges_by_rows(
+        runs, task.groups.low, task.groups.high, plan.partitions, rows_max=ROWS_AT_ONCE, bytes_max=BYTES_AT_ONCE
+    )
     leaving = Groups.where(chosen)
     closed: list[ExtentRef] = []
     for bucket in sorted({layer.bucket for layer in rewritten}):
@@ -171,12 +174,13 @@ def coalesced(extents: Sequence[ExtentRef], owned: Groups) -> list[ExtentRef]:
 
 
 def ranges_by_rows(
-    runs: Sequence[Run], group_low: int, group_high: int, partitions: int, rows_max: int
+    runs: Sequence[Run], group_low: int, group_high: int, partitions: int, *, rows_max: int, bytes_max: int
 ) -> list[tuple[int, int]]:
-    """The groups between two as ranges that have about `rows_max` rows each, or are one group."""
-    rows = np.zeros(partitions, dtype=np.int64)
+    """The groups between two as ranges that have about `rows_max` rows or `bytes_max` bytes each, or are one group."""
+    lengths = Lengths(bytes_max / rows_max)
+    rows = np.zeros(partitions)
     for run in runs:
-        rows += rows_by_group(run, partitions)
+        rows += rows_by_group(run, partitions) * (lengths.of(run.rows, run.kept_bytes()) / max(1, run.rows))
     edges, total = [group_low], 0
     for group in range(group_low, group_high):
         if total and total + rows[group] > rows_max:

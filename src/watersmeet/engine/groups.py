@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from decimal import Decimal
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -43,7 +44,7 @@ def runs_of_groups(plan: AggregatePlan, chunk: pa.Table) -> list[Run]:
 
 def merged_groups(plan: AggregatePlan, runs: Sequence[Run]) -> list[Run]:
     """The rows of several runs, one row per group and pane."""
-    return list(runs) if len(runs) < 2 else [combined(plan, run) for run in merge_runs(runs)]
+    return list(runs) if len(runs) < 2 else [combined(plan, run) for run in merge_runs(runs, may_split_keys=False)]
 
 
 def combined(plan: AggregatePlan, run: Run) -> Run:
@@ -72,11 +73,11 @@ def combined(plan: AggregatePlan, run: Run) -> Run:
 
 def whole_groups(plan: AggregatePlan, runs: Sequence[Run]) -> list[Run]:
     """The rows of several runs, merged such that no group is in two of the new ones."""
-    found = merged_groups(plan, runs)
-    if len(found) < 2 or plan.window is None:
+    found = sorted(merged_groups(plan, runs), key=lambda run: int(run.hashes[0]))
+    if all(before.hashes[-1] < after.hashes[0] for before, after in pairwise(found)):
         return found
     # Times too far apart for the codes of so many groups: half of the groups at a time.
-    hashes = np.sort(np.concatenate([run.hashes for run in found]))
+    hashes = np.unique(np.concatenate([run.hashes for run in found]))
     middle, end = int(hashes[len(hashes) // 2]), 1 << 64
     halves = [[run.between_hashes(*bounds) for run in runs] for bounds in ((0, middle), (middle, end))]
     return [run for half in halves for run in whole_groups(plan, [run for run in half if run.rows])]

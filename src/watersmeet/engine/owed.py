@@ -25,7 +25,8 @@ from watersmeet.plan.nodes import NodePlan
 from watersmeet.state.groups import Groups
 
 ROWS_AT_ONCE = 1 << 19
-"""Rows of a node that are cleaned up at once, unless one group has more."""
+BYTES_AT_ONCE = 1 << 28
+"""Rows and bytes of a node that are cleaned up at once, unless one group has more."""
 
 
 def owed_in_groups(
@@ -36,7 +37,8 @@ def owed_in_groups(
     if len({part.generation for part in of_node}) < 2:
         return
     runs = [part.run for part in of_node]
-    for low, high in ranges_by_rows(runs, group_low, group_high, partitions, ROWS_AT_ONCE):
+    bounds = {"rows_max": ROWS_AT_ONCE, "bytes_max": BYTES_AT_ONCE}
+    for low, high in ranges_by_rows(runs, group_low, group_high, partitions, **bounds):
         here = Groups.between(low, high)
         cut = [Part(p.store, p.generation, slice_of(p.run, here, partitions)) for p in of_node]
         held = [part for part in cut if part.run.rows]

@@ -28,6 +28,8 @@ Hashes = npt.NDArray[np.uint64]
 Mask = npt.NDArray[np.bool_]
 
 CODE_BITS = 63
+COLUMN_BYTES_MAX = 1 << 30
+"""Of a column that is put together: Arrow's offsets into strings and binary values end at 2 GiB."""
 _WIDTHS = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}
 
 
@@ -115,8 +117,43 @@ def build_runs(
     return [_drop_unused_keys(run)]
 
 
-def merge_runs(runs: Sequence[Run]) -> list[Run]:
-    """The rows of several runs of one store, sorted into as few runs as possible."""
+def merge_runs(runs: Sequence[Run], *, may_split_keys: bool = True) -> list[Run]:
+    """The rows of several runs of one store, sorted into as few runs as possible: one, or more where a column would
+    exceed `COLUMN_BYTES_MAX`. Rows of one hash are in one of them, unless these alone are too many."""
+    return [run for part in _in_parts(runs, may_split_keys) for run in _merged(part)]
+
+
+def _in_parts(runs: Sequence[Run], may_split_keys: bool) -> list[list[Run]]:
+    """Runs, cut by hash into parts of which no column is too long; rows of one hash are divided by run."""
+    if len(runs) < 2 or _longest_column(runs) <= COLUMN_BYTES_MAX:
+        return [list(runs)]
+    low, high = min(int(run.hashes[0]) for run in runs), max(int(run.hashes[-1]) for run in runs)
+    if low < high:
+        longest = max(runs, key=lambda run: run.rows)
+        row = longest.starts[0] + longest.rows // 2
+        middle = int(longest.hashes[np.searchsorted(longest.starts[1:], row, side="right")])
+        if middle == low:
+            above = (run.hashes[np.searchsorted(run.hashes, np.uint64(low), side="right") :] for run in runs)
+            middle = min(int(hashes[0]) for hashes in above if len(hashes))
+        halves = [[run.between_hashes(*ends) for run in runs] for ends in ((low, middle), (middle, high + 1))]
+        return [part for half in halves for part in _in_parts([run for run in half if run.rows], may_split_keys)]
+    if not may_split_keys:
+        return [list(runs)]
+    parts: list[list[Run]] = [[]]
+    for run in sorted(runs, key=lambda run: run.rows):
+        if parts[-1] and _longest_column([*parts[-1], run]) > COLUMN_BYTES_MAX:
+            parts.append([])
+        parts[-1].append(run)
+    return parts
+
+
+def _longest_column(runs: Sequence[Run]) -> int:
+    """The bytes of the longest column that runs would have together."""
+    sizes = [[*map(_column_bytes, run.keys.columns), *map(_column_bytes, _rows_of(run).columns)] for run in runs]
+    return max((sum(column) for column in zip(*sizes, strict=True)), default=0)
+
+
+def _merged(runs: Sequence[Run]) -> list[Run]:
     if len(runs) == 1:
         return list(runs)
     counts = np.concatenate([np.diff(run.starts) for run in runs]).astype(np.int64)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from watersmeet.engine.compaction import (
     BUCKET_US_MAX,
     BUCKETS_AT_ONCE,
+    MERGE_BYTES_MAX,
     MERGE_ROWS_MAX,
     UNTIMED_BUCKET,
     Merging,
@@ -181,6 +182,35 @@ def test_a_share_is_several_layers_in_neighbouring_cells_and_bounded(rows, is_cl
     assert len(share.members) >= fan_in
     assert share.rows == taken.sum()
     assert share.rows <= rows_max or share.last == share.first + 1
+
+
+@given(CELLS, st.booleans(), st.integers(2, 5), st.integers(2, 60))
+def test_of_a_cell_the_shortest_layers_are_merged_up_to_a_bound(rows, is_closed, fan_in, cell_max):
+    counted = np.array(rows, dtype=np.int64)
+    ratio, fan_in = (np.inf, 2) if is_closed else (1.5, fan_in)
+    share = next_share(counted, ratio=ratio, fan_in=fan_in, rows_max=1, cell_max=cell_max)
+    if share is None:
+        short = (counted > 0) & (2 * counted <= cell_max)
+        assert not is_closed or short.sum(axis=0).max() < 2
+        return
+    taken = counted[list(share.members), share.first]
+    assert (share.last, share.rows) == (share.first + 1, taken.sum())
+    assert len(taken) >= 2
+    assert share.rows <= cell_max
+    assert (2 * taken <= cell_max).all()
+
+
+def test_wide_rows_count_as_several_and_narrow_ones_as_one():
+    merging = Merging()
+    lengths = merging.bounded(merging.rows_min)
+    assert lengths.of(10, 10 * 100) == 10
+    assert lengths.of(10, 10 * merging.row_bytes) == 10
+    assert lengths.of(10, 30 * merging.row_bytes) == 30
+    most = merging.bounded(MERGE_ROWS_MAX)
+    assert most.of(MERGE_ROWS_MAX, MERGE_BYTES_MAX) == MERGE_ROWS_MAX
+    assert most.of(MERGE_ROWS_MAX, 2 * MERGE_BYTES_MAX) == 2 * MERGE_ROWS_MAX
+    assert merging.cell_max(100) == 400
+    assert merging.cell_max(MERGE_ROWS_MAX) == MERGE_ROWS_MAX
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=40), st.integers(2, 5), st.sampled_from((0.4, 1.5)))

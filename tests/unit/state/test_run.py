@@ -1,5 +1,7 @@
 """Runs: sorted rows that answer whatever was put into them, split, cut, merged and selected."""
 
+from unittest.mock import patch
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -7,7 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from watersmeet.engine.kernels import expand, match_keys, rows_between
-from watersmeet.state.run import Run, build_runs, group_keys, keys_equal, merge_runs, select_keys, select_rows
+from watersmeet.state import run as run_module
+from watersmeet.state.run import (
+    Run,
+    build_runs,
+    concat_batches,
+    group_keys,
+    keys_equal,
+    merge_runs,
+    select_keys,
+    select_rows,
+)
 
 
 def run_of(rows: list[tuple[int, int, int]], *, collide: bool = False) -> list[Run]:
@@ -45,6 +57,30 @@ def test_a_merge_keeps_every_row_and_each_key_once(parts, collide):
     merged = merge_runs([run for rows in parts for run in run_of(rows, collide=collide)])
     assert rows_in(merged) == sorted(row for rows in parts for row in rows)
     assert sum(len(run.hashes) for run in merged) == len({key for rows in parts for key, _, _ in rows})
+
+
+@given(st.lists(ROWS, min_size=1, max_size=6), st.integers(1, 400), st.booleans(), st.booleans())
+@settings(deadline=None)
+def test_no_column_of_a_merge_is_too_long(parts, bytes_max, collide, may_split_keys):
+    """The limit is 1 GiB; a smaller one stands for it here."""
+    runs = [run for rows in parts for run in run_of(rows, collide=collide)]
+    together = []
+
+    def counted(batches):
+        if len(batches) > 1:
+            together.append(max(sum(column.nbytes for column in columns) for columns in zip(*batches, strict=True)))
+        return concat_batches(batches)
+
+    with patch.object(run_module, "COLUMN_BYTES_MAX", bytes_max), patch.object(run_module, "concat_batches", counted):
+        merged = merge_runs(runs, may_split_keys=may_split_keys)
+    assert rows_in(merged) == sorted(row for rows in parts for row in rows)
+    if may_split_keys:
+        assert max(together, default=0) <= bytes_max
+    hashes = [set(run.hashes.tolist()) for run in merged]
+    split = {h for i, some in enumerate(hashes) for more in hashes[:i] for h in some & more}
+    assert not split or may_split_keys
+    for h in split:
+        assert 8 * sum((7 if collide else key << 32) == h for rows in parts for key, _, _ in rows) > bytes_max
 
 
 @given(ROWS, st.sets(st.integers(0, 5)), st.booleans())
