@@ -156,7 +156,7 @@ def epochs_in_process(scenario: Scenario) -> Iterator[Committed]:
                 shutil.rmtree(memory, ignore_errors=True)
 
             def prepare(engine: InProcessQuery, epoch: Epoch = epoch) -> None:
-                engine.orders = spilling(engine.plan, engine.manifest.placement, epoch.spill)
+                engine.order(spilling(engine.plan, engine.manifest.placement, epoch.spill))
 
             player.join(number, batch, Clock(epoch.now_ms, setting.idle_timeout_ms), epoch.failures, prepare)
             shown = [player.sink.new()]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +19,7 @@ from watersmeet.epoch import protocol
 from watersmeet.epoch.after import Clock, left_over, manifest_after, nothing_yet, resumed
 from watersmeet.epoch.driving import Drive
 from watersmeet.epoch.events import Event
-from watersmeet.epoch.kinds import Batch, Order, has_rows
+from watersmeet.epoch.kinds import Order, has_rows
 from watersmeet.epoch.task import Outcome, SlotReport, SlotTask, intake_of
 from watersmeet.epoch.tasks import tasks_of
 from watersmeet.plan.default_tree import default_tree
@@ -52,8 +51,6 @@ class InProcessQuery:
         self.slots = Slots(query, self.plan, self.checkpoint, given)
         self.coordinator = Coordinator(self.plan, given.slots, given.memory_budget_bytes, given.spill)
         self.cut = given.cut
-        self.orders: tuple[Order, ...] = ()
-        """What the next epoch does beside joining; if nothing, what the coordinator orders."""
         self.events: Sequence[Event] = ()
         """What the last epoch changed beside the state."""
         self.attempts_lost: list[Callable[[], None]] = []
@@ -87,6 +84,10 @@ class InProcessQuery:
     def manifest(self) -> Manifest:
         """The state, dealt out over the slots of this run."""
         return self._before(self.drive.state.last or self._start.last)
+
+    def order(self, orders: Sequence[Order]) -> None:
+        """What the next epoch with rows does beside joining, instead of what the coordinator would have it do."""
+        self.coordinator.orders = tuple(orders) or self.coordinator.orders
 
     def recover(self) -> None:
         """Send what an earlier run did not, and take over. Happens by itself before the first batch."""
@@ -132,6 +133,7 @@ class InProcessQuery:
         self._clean = {"bytes_at_once": bytes_at_once, "kept_slots": kept_slots}
         self._epochs_left = epochs_max
         yield from self.drive.steps(protocol.CleanUpAsked(ASKED_FOR))
+        self._epochs_left = None
 
     def resting(self) -> Iterator[protocol.Command]:
         """The steps while sources are silent, from recovery on."""
@@ -152,17 +154,12 @@ class InProcessQuery:
     # The handlers of commands
 
     def _decide(self, command: protocol.Decide) -> protocol.Event:
-        if isinstance(command.goal, protocol.CleanUp):
-            if self._epochs_left == 0:
-                return protocol.Decided(None)
-            last = None if command.last is None else self._before(command.last)
-            epoch = self.coordinator.next_epoch(last, command.goal, **self._clean)
-            self._epochs_left = None if self._epochs_left is None else self._epochs_left - 1
-            return protocol.Decided(epoch)
-        epoch = self.coordinator.next_epoch(command.last, command.goal)
-        if isinstance(epoch, Batch) and self.orders:
-            epoch, self.orders = replace(epoch, orders=self.orders), ()
-        return protocol.Decided(epoch)
+        if self._epochs_left == 0:
+            self._epochs_left = None
+            return protocol.Decided(None)
+        self._epochs_left = None if self._epochs_left is None else self._epochs_left - 1
+        last = None if command.last is None else self._before(command.last)
+        return protocol.Decided(self.coordinator.next_epoch(last, command.goal, **self._clean))
 
     def _run(self, command: protocol.Run) -> protocol.Event:
         epoch, before = command.epoch, self._before(command.before)

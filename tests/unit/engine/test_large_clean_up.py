@@ -41,7 +41,7 @@ with tempfile.TemporaryDirectory() as folder:
     groups = tuple(range(engine.plan.partitions))
     for number in range(3):  # a and b never arrive together: all that is found is owed
         for name in "ab":
-            engine.orders = (Spill(0, 0, groups),)
+            engine.order((Spill(0, 0, groups),))
             assert engine.run({name: batch(number)}).num_rows == 0
     state = sum(ref.bytes for ref in engine.manifest.segments.values())
     cleaning = Cleaning(cleaning_orders(engine.plan, engine.manifest), "asked for")

@@ -211,7 +211,7 @@ def test_results_of_windows_that_a_clean_up_lets_close_count(tmp_path):
         times = pa.array(number * 20 + rng.integers(0, 20, 60)).cast(SCHEMA.field("ts").type)
         table = pa.table([rng.integers(0, 5, 60), rng.integers(0, 9, 60), times], schema=SCHEMA)
         if number == 1:
-            engine.orders = tuple(Spill(0, slot, tuple(range(4 * slot, 4 * slot + 4))) for slot in range(2))
+            engine.order([Spill(0, slot, tuple(range(4 * slot, 4 * slot + 4))) for slot in range(2)])
         shown.append(engine.run({"a": table, "b": table}).num_rows)
     before = sum(shown)
     assert engine.manifest.counters["results"] == before
