@@ -21,27 +21,34 @@ from pyspark.errors import AnalysisException
 
 from tests.oracle import canonical
 from tests.spark.driver_program import BYTES_AT_ONCE, JOIN_OPTIONS, WORKERS_FAILPOINT
-from tests.spark.helpers import READINGS, answer, expected, join_of, output, random_batches, until, write_batches
+from tests.spark.helpers import READINGS, answer, expected, join_of, output, random_batches, run, until, write_batches
 from tests.spark.processes import PACKAGES, Driver, visiting
-from watersmeet.adaptation.clean_up import groups_left
+from watersmeet.adaptation.coordinator import STREAM_HAS_ENDED
+from watersmeet.epoch.owing import groups_left
 from watersmeet.errors import CheckpointError, FencedError
 from watersmeet.state.checkpoint import Checkpoint
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(1800)]
 
 # failpoint@visit, where it strikes, and whether the last committed epoch is then acknowledged (None: there is none).
+# A driver that finds a manifest commits an epoch of its own before its first batch (the takeover), and before that it
+# sends what was not acknowledged.
 CRASHES = [
     ("write:json@1", "driver", None),  # while query.json is written
     ("write:json@2", "driver", None),  # the first manifest
     ("after-job@1", "driver", None),
     ("segment-durable@2", "worker", None),
     ("before-manifest@2", "driver", True),
-    ("after-manifest@1", "driver", False),
-    ("before-sink@2", "driver", False),  # the first visit sends again what after-manifest left
-    ("after-sink@1", "driver", False),  # of an epoch that is sent again
-    ("before-ack@2", "driver", False),
-    ("write:seg@1", "worker", False),  # while it is sent again
-    ("after-ack@1", "driver", True),
+    ("after-job@1", "driver", True),  # of the takeover
+    ("after-manifest@1", "driver", False),  # the same: now it has to be sent, and has nothing
+    ("after-manifest@2", "driver", False),  # of the first batch after it
+    ("before-sink@1", "driver", False),  # of an epoch that is sent again, and the next two
+    ("after-sink@1", "driver", False),
+    ("before-ack@1", "driver", False),
+    ("before-sink@3", "driver", False),  # of a batch, when one before was sent again
+    ("before-ack@3", "driver", False),
+    ("after-ack@1", "driver", True),  # of an epoch that is sent again
+    ("write:seg@1", "worker", True),
     ("write:seg@4", "worker", True),
     ("during-discard@1", "driver", True),
 ]
@@ -49,11 +56,11 @@ CRASHES = [
 SPILLING = {"memoryBudget": "1k", "partitions": 8}
 SPILL_CRASHES = [
     ("groups-closed@1", "worker", True),  # while a spill is written
-    ("after-manifest@2", "driver", False),  # of an epoch that spilled
-    ("before-sink@3", "driver", False),  # the same, when one before was sent again
-    ("before-manifest@2", "driver", True),  # of the first epoch of the clean-up
-    ("after-manifest@1", "driver", False),
-    ("after-sink@2", "driver", False),  # of the second one, when the first was sent again
+    ("after-manifest@3", "driver", False),  # of an epoch that spilled, after the takeover and one that decides
+    ("before-sink@4", "driver", False),  # the same, when one before was sent again
+    ("before-manifest@3", "driver", True),  # of the first epoch of the clean-up
+    ("after-manifest@2", "driver", False),
+    ("after-sink@3", "driver", False),  # of the second one, when the first was sent again
     ("groups-cleaned@3", "worker", True),  # of the third or fourth one
 ]
 KILLS = int(os.environ.get("WATERSMEET_KILLS", "3"))
@@ -146,10 +153,13 @@ def is_last_epoch_acknowledged(folder: Path) -> bool | None:
 
 
 def assert_no_leftovers(folder: Path) -> None:
-    """After an orderly end the checkpoint holds what its last manifest names, and memory nothing."""
+    """After an orderly end the checkpoint holds what its last manifest names, and memory nothing; results are in the
+    sink."""
     checkpoint = Checkpoint(folder / "ck")
     last = checkpoint.latest()
     assert {file.name for file in checkpoint.segments.iterdir()} == set(last.segments)
+    assert not checkpoint.outbox.exists() or not list(checkpoint.outbox.iterdir())
+    assert not list(checkpoint.tasks.iterdir())
     assert [file.name for file in (checkpoint.folder / "manifests").iterdir()] == [f"{last.epoch:012d}.json"]
     assert [file.name for file in (checkpoint.folder / "acks").iterdir()] == [f"{last.epoch:012d}"]
     assert not [file.name for file in checkpoint.folder.iterdir() if file.name.startswith(".")]
@@ -207,19 +217,41 @@ def test_a_crash_at_every_failpoint(spark, tmp_path):
     assert_no_leftovers(tmp_path)
 
 
+def test_committed_results_are_sent_without_their_source(spark, tmp_path):
+    """Nothing is computed again after a kill that follows the manifest, and nothing read."""
+    batches = crash_batches(1)
+    write_batches(tmp_path, batches)
+    driver = Driver(tmp_path, failpoint="after-manifest@1", **visiting(spark))
+    driver.go()
+    assert driver.wait() == -signal.SIGKILL, driver.complaint()
+    until(lambda: not spark.streams.active, what="the JVM to give up the query")
+    join = join_of(spark, tmp_path)
+    assert is_last_epoch_acknowledged(tmp_path) is False
+    assert not output(spark, tmp_path / "out")
+    for name in "abc":
+        for file in (tmp_path / name).iterdir():
+            file.unlink()
+    run(join, tmp_path / "out", tmp_path / "ck")
+    assert output(spark, tmp_path / "out") == expected(join, batches)
+    assert_no_leftovers(tmp_path)
+
+
 def test_crashes_of_a_query_that_spills_and_cleans_up(spark, tmp_path):
     """One that is killed in the middle of a clean-up goes on with it, and does not start over."""
     batches = crash_batches(6)
     write_batches(tmp_path, batches)
     checkpoint = Checkpoint(tmp_path / "ck")
+    plan = join_of(spark, tmp_path).options(**SPILLING).build()[1]
     left, kinds = [], []
     options = {JOIN_OPTIONS: json.dumps(SPILLING), BYTES_AT_ONCE: "1"}
     for _ in crash_one_by_one(spark, tmp_path, SPILL_CRASHES, **options):
         last = checkpoint.latest()
-        kinds.append("cleaning" if last.cleaning else "spilled" if last.ran else "plain")
-        left.append(groups_left(last))
+        reasons = {event["kind"]: event["reason"] for event in last.events}
+        is_cleaning = reasons.get("cleanUp") == STREAM_HAS_ENDED
+        kinds.append("cleaning" if is_cleaning else "spilled" if "spill" in reasons else "plain")
+        left.append(groups_left(plan, last))
     assert kinds == ["plain", "spilled", "spilled", "plain", *["cleaning"] * 3]
-    assert left[3] > left[4] > left[5] >= left[6] > groups_left(checkpoint.latest()) == 0
+    assert left[3] > left[4] > left[5] >= left[6] > groups_left(plan, checkpoint.latest()) == 0
     right = expected(join_of(spark, tmp_path), batches_taken(tmp_path, batches))
     assert output(spark, tmp_path / "out") == right
     assert_no_leftovers(tmp_path)
@@ -296,7 +328,7 @@ def test_a_sink_that_still_runs_when_the_query_is_stopped(spark, tmp_path):
     stopping.join(120)
     assert not stopping.is_alive()
     begin().awaitTermination()
-    assert [epoch for epoch, _ in written] == [0, 1, 2, 3]
+    assert [epoch for epoch, _ in written] == [0, 1, 3, 4]  # epoch 2 took over, and shows nothing
     assert sum((rows for _, rows in written), Counter()) == expected(join_of(spark, tmp_path), batches)
 
 

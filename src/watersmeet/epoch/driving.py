@@ -1,7 +1,8 @@
 """How an interpreter drives the protocol: one handler per command, one command at a time.
 
-A driver is stopped between two commands, never within one: `is_stopped` is asked before each. What a handler raises is
-told to the protocol as a failure; `GiveUp` raises it again to whoever drives.
+A driver is stopped between two commands, never within one: `is_stopped` is asked before each. Only what the sink has
+got is still acknowledged, or it would get it again. What a handler raises is told to the protocol as a failure;
+`GiveUp` raises it again to whoever drives.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from watersmeet.epoch.protocol import Command, Event, Failed, GiveUp, State, Stopped, advance
+from watersmeet.epoch.protocol import Acknowledge, Command, Event, Failed, GiveUp, State, Stopped, advance
 
 Handlers = Mapping[type, Callable[[Any], Event | None]]
 """By the type of a command: what carries it out. `GiveUp` needs none."""
@@ -35,7 +36,7 @@ class Drive:
             yield command
             if isinstance(command, GiveUp):
                 raise command.error
-            if self._is_stopped():
+            if self._is_stopped() and not isinstance(command, Acknowledge):
                 answer: Event | None = Stopped()
             else:
                 try:
