@@ -62,6 +62,13 @@ AGGREGATE_MUTANTS = [
         "engine.groups:merged_groups",
         "[combined(plan, run) for run in merge_runs(runs, may_split_keys=False)]",
         "merge_runs(runs)",
+        crashes="several rows of a group do not fit the one row of its keys",
+    ),
+    Mutant(
+        "merged groups forget the newest rows",
+        "engine.groups:merged_groups",
+        "merge_runs(runs)]",
+        "merge_runs(runs[:-1])]",
     ),
     Mutant(
         "the group of no rows is not shown",

@@ -32,6 +32,8 @@ from watersmeet.state.manifest import ResultFile
 
 Steps = Callable[[InProcessQuery], Iterator[protocol.Command]]
 """What a driver is asked to do."""
+COMMANDS_MAX = 4000
+"""More than a driver needs for a batch, or for a clean-up of some hundred epochs."""
 
 
 class SinkFailure(Exception):
@@ -128,6 +130,7 @@ class Player:
         self._go_through(failures, lambda engine: engine.cleaning(**how), lambda engine: None)
 
     def _go_through(self, failures: Iterable[str], steps: Steps, prepare: Callable[[InProcessQuery], None]) -> None:
+        steps = _bounded(steps)
         prepare(self.engine)
         for failure in failures:
             kind, _, detail = failure.partition(" ")
@@ -211,6 +214,15 @@ class Player:
     def _to_the_end(self, steps: Iterator[protocol.Command]) -> None:
         for _ in steps:
             pass
+
+
+def _bounded(steps: Steps) -> Steps:
+    def some(engine: InProcessQuery) -> Iterator[protocol.Command]:
+        for number, command in enumerate(steps(engine)):
+            assert number < COMMANDS_MAX, f"the driver does not come to an end: {command}"
+            yield command
+
+    return some
 
 
 def _go_on(steps: Iterator[protocol.Command], commands_max: int) -> bool:

@@ -191,6 +191,7 @@ MUTANTS = [
         "plan.hops:_walk",
         "if key != keys[0]",
         "if not key",
+        crashes="rows do not have the columns of a key that they were not sent by",
     ),
     Mutant("a hop misses what is new", "engine.step:_targets", "if target.with_arrivals and", "if False and"),
     Mutant("a hop sees all that is new", "engine.step:_targets", "if target.with_arrivals and", "if"),
@@ -206,9 +207,9 @@ MUTANTS = [
     ),
     Mutant(
         "an index that is read is that of another input",
-        "epoch.tasks:_reads",
-        "in plan.stages[stage].indexes)",
-        "in plan.stages[stage].indexes[::-1])",
+        "epoch.tasks:_kept_elsewhere",
+        "[index.layout.name]",
+        "[name for name in manifest.extents[slot] if name != index.layout.name][:1]",
     ),
     Mutant(
         "the order of inputs is that of the text reversed",

@@ -339,13 +339,15 @@ def _settings(draw: st.DrawFn) -> Setting:
         upkeep=draw(st.sampled_from(sorted(UPKEEPS))),
         orders=draw(st.sampled_from((None, 0, 1, 2))),
         scatter=draw(st.sampled_from((None, 0, 1, 2))),
+        parts=draw(st.booleans()),
     )
 
 
 _FAILURES = st.one_of(
-    st.sampled_from(("after", "during", "crash", "sink before", "sink during", "sink after")),
+    st.sampled_from(("after", "during", "crash", "silent", "again", "sink before", "sink during", "sink after")),
     st.integers(1, 24).map(lambda number: f"step {number}"),
     st.integers(1, 24).map(lambda number: f"rival {number}"),
+    st.integers(0, 99).map(lambda seed: f"duel {seed}"),
 )
 """Of all mishaps a batch can have, see `tests/crashing.py`."""
 _BUDGETS = st.sampled_from((None, 1, 2500, 6000, 20000))
