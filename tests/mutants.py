@@ -393,7 +393,12 @@ MUTANTS = [
     Mutant("results mix up rows", "engine.mjoin:Bound.narrowed", "self.index[rows]", "np.sort(self.index[rows])"),
     # merges
     Mutant("a merge loses duplicates", "state.run:_merged", _MERGE, _DISTINCT),
-    Mutant("a merge in parts loses its last key", "state.run:_in_parts", "(middle, high + 1)", "(middle, high)"),
+    Mutant(
+        "a merge in parts loses its last part",
+        "state.run:merge_runs",
+        "for part in _in_parts(runs, may_split_keys) for",
+        "for part in list(_in_parts(runs, may_split_keys))[:-1] or [runs] for",
+    ),
     Mutant("a merge in parts loses all but one", "state.run:_in_parts", "parts.append([])", "parts[-1] = []"),
     Mutant("a merge loses layers", "engine.layers:merged", "by_store[store].append(run)", "by_store[store] = [run]"),
     Mutant(
