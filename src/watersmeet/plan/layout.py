@@ -133,17 +133,17 @@ def lay_out(query: JoinQuery, tree: Tree, key: Key, label: str) -> StoreLayout:
     """The store of an input of a node whose stage is keyed by the classes `key`."""
     sources: list[tuple[Field, ColumnSource]] = []
     payload: list[pa.Field] = []
-    for field in fields_above(query, tree):
-        kind = field_type(query, field)
-        component = _component(query, field, key)
+    for read in fields_above(query, tree):
+        kind = field_type(query, read)
+        component = _component(query, read, key)
         if component is not None:
             source = ColumnSource("key", component, kind)
-        elif is_event_time(query, tree, field):
+        elif is_event_time(query, tree, read):
             source = ColumnSource("time", 0, kind)
         else:
             source = ColumnSource("payload", len(payload), kind)
-            payload.append(pa.field(field_name(field), kind))
-        sources.append((field, source))
+            payload.append(pa.field(field_name(read), kind))
+        sources.append((read, source))
     limit = None
     if query.windowed and isinstance(tree, Join):
         limit = len(payload)
