@@ -46,7 +46,7 @@ class EpochDriver:
     ) -> None:
         """With `choose`, the plan is chosen by the first micro-batch; `plan` is the fallback until then."""
         self.plan, self.coordinator = plan, coordinator
-        self.failure: WatersmeetError | None = None
+        self._cause: Exception | None = None
         self._outside, self._choose = outside, choose
         self._gate = threading.RLock()
         self._closed = self._is_cleaning = False
@@ -76,6 +76,11 @@ class EpochDriver:
             },
             is_stopped=lambda: self._closed,
         )
+
+    @property
+    def failure(self) -> WatersmeetError | None:
+        """What made the driver give up, if it is an error of ours."""
+        return self._cause if isinstance(self._cause, WatersmeetError) else None
 
     def group_table(self) -> pa.Table:
         return self.coordinator.ledger.table(self._before(self._drive.state.last or self._start.last).placement)
@@ -123,15 +128,15 @@ class EpochDriver:
             self._outside.checkpoint.release()
 
     def _play(self, event: protocol.Event) -> None:
-        """Drive until nothing is left to do. After a failure nothing more is done."""
+        """Drive until nothing is left to do. After a failure nothing more is done, and whoever asks is told of it."""
         if self._closed:
-            raise Stopped()
+            raise self._cause or Stopped()
         try:
             with plain_errors():
                 self._drive.play(event)
         except Exception as error:
-            self._closed = True
-            self.failure = error if isinstance(error, WatersmeetError) else None
+            if not self._closed:
+                self._closed, self._cause = True, error
             raise
         if self._drive.state.is_closed:
             raise Stopped()
@@ -149,7 +154,7 @@ class EpochDriver:
         try:
             yield
         except Exception as error:
-            if self._closed and self.failure is None:
+            if self._closed and self._cause is None:
                 raise Stopped() from error
             raise
         finally:
