@@ -67,8 +67,8 @@ AGGREGATE_MUTANTS = [
     Mutant(
         "merged groups forget the newest rows",
         "engine.groups:merged_groups",
-        "merge_runs(runs)]",
-        "merge_runs(runs[:-1])]",
+        "merge_runs(runs, may_split_keys=False)]",
+        "merge_runs(runs[:-1], may_split_keys=False)]",
     ),
     Mutant(
         "the group of no rows is not shown",

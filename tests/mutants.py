@@ -457,11 +457,17 @@ MUTANTS = [
         "task.memory_bytes",
         "self.setup.memory_budget_bytes",
     ),
-    Mutant("failed attempts stay in memory", "state.tiers:Tiers.sweep", "(failed or epoch_of", "(epoch_of"),
+    Mutant("failed attempts stay in memory", "state.tiers:Tiers.leave", 'entry.name.startswith(f"{task}-")', "False"),
+    Mutant(
+        "what no manifest names stays in memory",
+        "state.host_sweep:sweep_host",
+        "if all(epoch in names for epoch in missed):",
+        "names = dict.fromkeys(missed, ())\n    if True:",
+    ),
     Mutant(
         "expired segments stay in memory",
         "engine.fold:open_state",
-        "task.segments.keys() - dead",
-        "task.segments.keys()",
+        "tiers.leave(dead,",
+        "tiers.leave((),",
     ),
 ]

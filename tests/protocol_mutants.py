@@ -167,8 +167,8 @@ PROTOCOL_MUTANTS = {
         Mutant(
             "a clean-up settles a group too many",
             "adaptation.coordinator:Coordinator.note",
-            "range(low, high)",
-            "range(low, high + 1)",
+            ".within(low, high)",
+            ".within(low, high + 1)",
         ),
         Mutant(
             "groups that were closed keep their figures",
@@ -186,6 +186,6 @@ PROTOCOL_MUTANTS = {
         ),
     ],
     "stopping": [
-        Mutant("a driver that is stopped goes on", "epoch.driving:Drive.steps", "if self._is_stopped():", "if False:"),
+        Mutant("a driver that is stopped goes on", "epoch.driving:Drive.steps", "if self._is_stopped() and", "if False and"),
     ],
 }

@@ -126,8 +126,8 @@ SPILL_MUTANTS = [
     Mutant(
         "closed state stays in memory",
         "engine.fold:open_state",
-        "tiers.sweep(task.segments.keys() - dead, task_name(task.epoch, task.stage, task.slot))",
-        "tiers.sweep(task.segments.keys(), task_name(task.epoch, task.stage, task.slot))",
+        "- by_segment.keys() - others",
+        "- {extent.segment for extent in task.extents if not task.has_expired(extent)}",
     ),
     Mutant(
         "a stage takes memory that others have yet to give up",

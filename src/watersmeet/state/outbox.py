@@ -17,7 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from watersmeet.errors import SinkError
+from watersmeet.errors import CheckpointError, SinkError
 from watersmeet.state.manifest import ResultFile
 from watersmeet.state.storage import sync_folder
 
@@ -58,7 +58,10 @@ class ResultWriter:
             told = self._target.spark_schema
             metadata = None if told is None else {SPARK_SCHEMA: told.encode()}
             self._writer = pq.ParquetWriter(
-                self._path, schema.with_metadata(metadata), compression=self._target.compression
+                self._path,
+                schema.with_metadata(metadata),
+                compression=self._target.compression,
+                write_page_checksum=True,
             )
         self._writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
 
@@ -104,6 +107,19 @@ def remove_results(folder: Path, files: Iterable[ResultFile]) -> None:
     """Remove files that no manifest will name: of attempts that were not accepted."""
     for file in files:
         (folder / file.name).unlink(missing_ok=True)
+
+
+def require_whole(folder: Path, files: Iterable[ResultFile]) -> None:
+    """CheckpointError unless all files are there, of the length that they were written with."""
+    for file in files:
+        path = folder / file.name
+        found = path.stat().st_size if path.exists() else None
+        if found != file.bytes:
+            state = "is missing" if found is None else f"has {found} bytes instead of {file.bytes}"
+            raise CheckpointError(
+                f"{path}, which holds results that were not sent yet, {state}",
+                hint="restore it and start the query again; the state of the join does not hold these results",
+            )
 
 
 def read_results(folder: Path, files: Sequence[ResultFile], schema: pa.Schema) -> pa.Table:

@@ -44,7 +44,7 @@ class EpochDriver:
     ) -> None:
         """With `choose`, the plan is chosen by the first micro-batch; `plan` is the fallback until then."""
         self.plan, self.coordinator = plan, coordinator
-        self.failure: WatersmeetError | None = None
+        self._cause: Exception | None = None
         self._outside, self._choose = outside, choose
         self._gate = threading.RLock()
         self._stopped = self._is_cleaning = False
@@ -60,7 +60,7 @@ class EpochDriver:
     def _begin(self) -> None:
         """Look at what is durable; `recover` goes on from there."""
         checkpoint = self._outside.checkpoint
-        self.failure = None
+        self._cause: Exception | None = None
         self._ran: Ran | None = None
         self._untold: list[Event] = []
         last = checkpoint.latest(self.plan)
@@ -79,6 +79,11 @@ class EpochDriver:
             },
             is_stopped=lambda: self._stopped,
         )
+
+    @property
+    def failure(self) -> WatersmeetError | None:
+        """What made the driver give up, if it is an error of ours."""
+        return self._cause if isinstance(self._cause, WatersmeetError) else None
 
     def group_table(self) -> pa.Table:
         return self.coordinator.ledger.table(self._before(self._drive.state.last or self._start.last).placement)
@@ -138,14 +143,15 @@ class EpochDriver:
             self._outside.checkpoint.release()
 
     def _play(self, event: protocol.Event) -> None:
-        """Drive until nothing is left to do. After a failure nothing more is done."""
-        if not (self._stopped or self._drive.state.is_closed):
-            try:
-                with plain_errors():
-                    self._drive.play(event)
-            except Exception as error:
-                self.failure = error if isinstance(error, WatersmeetError) else None
-                raise
+        """Drive until nothing is left to do. After a failure nothing more is done, and whoever asks is told of it."""
+        if self._stopped or self._drive.state.is_closed:
+            raise self._cause or Stopped()
+        try:
+            with plain_errors():
+                self._drive.play(event)
+        except Exception as error:
+            self._cause = None if self._stopped else error
+            raise
         if self._stopped or self._drive.state.is_closed:
             raise Stopped()
 

@@ -16,6 +16,7 @@ JVM reads them for the sink.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -40,7 +41,7 @@ from watersmeet.runtime.spark.grouping import of_rows, struct_of
 from watersmeet.runtime.spark.sinks import Delivery
 from watersmeet.runtime.spark.slot_work import report_rows
 from watersmeet.state.manifest import Manifest
-from watersmeet.state.outbox import ResultFolder, ResultWriter
+from watersmeet.state.outbox import ResultFolder, ResultWriter, require_whole
 
 REPORTS_DDL = "report string"
 READING = {
@@ -48,10 +49,11 @@ READING = {
     "ignoreCorruptFiles": "false",
     "mergeSchema": "false",
     "recursiveFileLookup": "false",
-    "globPaths": "false",
+    "parquet.page.verify-checksum.enabled": "true",
     "datetimeRebaseMode": "CORRECTED",
     "int96RebaseMode": "CORRECTED",
 }
+_GLOB = re.compile(r"[*?\[\]{}\\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +94,13 @@ class ResultPath:
         return ResultFolder(self.folder, names, self.schema.json(), self.compression)
 
     def paths(self, manifest: Manifest) -> list[Path]:
-        """The files of an epoch's results."""
+        """The files of an epoch's results; CheckpointError if one of them is not as it was written."""
         if manifest.outbox.place != self.place and manifest.outbox.files:
             raise CheckpointError(
                 f"the results of epoch {manifest.epoch} are waiting as files of the {manifest.outbox.place}",
                 hint="start the query once with the sink it had before, which sends them",
             )
+        require_whole(self.folder, manifest.outbox.files)
         return [self.folder / file.name for file in manifest.outbox.files]
 
 
@@ -172,7 +175,7 @@ def _files(session: SparkSession, paths: Sequence[Path], schema: StructType) -> 
     if not paths:
         return session.createDataFrame([], schema)
     reader = session.read.format("parquet").schema(schema).options(**READING)
-    return reader.load([str(path) for path in paths])
+    return reader.load([_GLOB.sub(r"\\\g<0>", str(path)) for path in paths])
 
 
 def selected(query: JoinQuery, rows: DataFrame) -> DataFrame:

@@ -139,6 +139,9 @@ class FileSink:
             convert.toSeq(list(self.partition_by)),
             convert.toScalaMap(dict(self.options)),
         )
+        # Where no stream runs, in a recovery or a clean-up, the thread has no session that the writer would find.
+        sessions = _jvm_class(spark, "org.apache.spark.sql.classic.SparkSession")
+        sessions.setActiveSession(spark._jsparkSession)
         sink.addBatch(epoch, results._jdf)
 
     def takes_part_files(self, is_plain: bool) -> bool:
