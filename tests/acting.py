@@ -242,11 +242,8 @@ def _drawn_placement(setting: Setting) -> Callable[[Iterable[str]], Placement] |
         return None
 
     def drawn(keys: Iterable[str]) -> Placement:
-        owners = {}
-        for key in keys:
-            chance = random.Random(f"{setting.scatter} {setting.slots} {key}")
-            owners[key] = tuple(chance.choices(range(setting.slots), k=setting.partitions))
-        return Placement(setting.slots, owners)
+        chance, slots = random.Random(f"{setting.scatter} {setting.slots}"), range(setting.slots)
+        return Placement(setting.slots, {key: tuple(chance.choices(slots, k=setting.partitions)) for key in keys})
 
     return drawn
 

@@ -459,12 +459,6 @@ MUTANTS = [
     ),
     Mutant("failed attempts stay in memory", "state.tiers:Tiers.leave", 'entry.name.startswith(f"{task}-")', "False"),
     Mutant(
-        "what no manifest names stays in memory",
-        "state.host_sweep:sweep_host",
-        "if all(epoch in names for epoch in missed):",
-        "names = dict.fromkeys(missed, ())\n    if True:",
-    ),
-    Mutant(
         "expired segments stay in memory",
         "engine.fold:open_state",
         "tiers.leave(dead,",

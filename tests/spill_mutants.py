@@ -124,12 +124,6 @@ SPILL_MUTANTS = [
         "for stage in range(1):",
     ),
     Mutant(
-        "closed state stays in memory",
-        "engine.fold:open_state",
-        "- by_segment.keys() - others",
-        "- {extent.segment for extent in task.extents if not task.has_expired(extent)}",
-    ),
-    Mutant(
         "a stage takes memory that others have yet to give up",
         "epoch.memory_shares:memory_shares",
         "free = max(0, budget_bytes - sum(stage.resident_bytes for stage in stages))",

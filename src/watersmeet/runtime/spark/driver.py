@@ -44,7 +44,6 @@ class EpochDriver:
     ) -> None:
         """With `choose`, the plan is chosen by the first micro-batch; `plan` is the fallback until then."""
         self.plan, self.coordinator = plan, coordinator
-        self._cause: Exception | None = None
         self._outside, self._choose = outside, choose
         self._gate = threading.RLock()
         self._stopped = self._is_cleaning = False
