@@ -162,6 +162,12 @@ def sweep(world: World, driver: Driver, command: protocol.Sweep) -> tuple[World,
     return removed(world, command.seen - kept), None
 
 
+def sweep_all(world: World, driver: Driver, command: protocol.Sweep) -> tuple[World, Any]:
+    """What is too much: a driver that has taken over since may have written files."""
+    _, looked = look(world, driver, protocol.Look())
+    return sweep(world, driver, replace(command, seen=looked.files))
+
+
 def tell(world: World, driver: Driver, command: protocol.Tell) -> tuple[World, Any]:
     return world, None
 

@@ -262,3 +262,9 @@ def test_it_is_not_enough_that_the_name_of_an_epoch_is_free():
     handlers = abstract_world.HANDLERS | {Commit: abstract_world.commit_if_unnamed}
     with pytest.raises(Broken):
         enumerate_worlds(first_world(2, 1, "sink"), handlers)
+
+
+def test_it_is_too_much_to_sweep_what_was_not_seen():
+    handlers = abstract_world.HANDLERS | {Sweep: abstract_world.sweep_all}
+    with pytest.raises(Broken, match="is gone"):
+        enumerate_worlds(first_world(2, 2, "checkpoint"), handlers)
