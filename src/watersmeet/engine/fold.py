@@ -30,7 +30,7 @@ from watersmeet.failpoints import failpoint
 from watersmeet.plan.layout import StoreLayout
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.plan.tree import Leaf
-from watersmeet.state.cuts import copies
+from watersmeet.state.cuts import copies, cut_to_groups
 from watersmeet.state.manifest import ExtentRef, SegmentRef
 from watersmeet.state.run import Ints, Run, merge_runs
 from watersmeet.state.shares import bytes_of
@@ -186,6 +186,7 @@ class _Work:
     ) -> None:
         self.task, self.merging, self.merge = task, merging, merge
         self.grid = Grid.over(task.groups, partitions, merging.cells)
+        self._sizes: dict[int, tuple[Layer, int, int]] = {}
         any_length = merging.bounded(1)
         new = sum(any_length.of(run.rows, run.kept_bytes()) for chunk in arrived for _, run in chunk)
         held = sum(self._length(layer, any_length) for layer in layers)
@@ -233,7 +234,10 @@ class _Work:
         return 2 * self._length(layer, self.lengths) <= self.allowance and layer.is_whole(self.task.groups)
 
     def _length(self, layer: Layer, lengths: Lengths) -> int:
-        return lengths.of(layer.rows, _kept_bytes(layer, self.grid.partitions))
+        known = self._sizes.get(id(layer))
+        if known is None:
+            known = self._sizes[id(layer)] = layer, layer.rows, _kept_bytes(layer, self.grid.partitions)
+        return lengths.of(*known[1:])
 
     def _by_cell(self, layers: Sequence[Layer], lengths: Lengths) -> Ints:
         """The length of every layer (first axis) in every cell, as if all rows of a layer had one width."""
@@ -307,6 +311,8 @@ def _counted(extent: ExtentRef, rows: int) -> ExtentRef:
 
 
 def _cut(run: Run, extent: ExtentRef, partitions: int, tiers: Tiers) -> Run:
+    if len(extent.groups.ranges) < 2:
+        return cut_to_groups(run, extent.groups, partitions)
     return copies.rows_of(extent, run, partitions, str(tiers.durable))
 
 

@@ -35,6 +35,7 @@ from watersmeet.epoch.task import GroupCounts, Seen
 from watersmeet.plan.keys import key_name
 from watersmeet.plan.layout import StoreLayout
 from watersmeet.plan.partitioning import group_of
+from watersmeet.state.groups import Groups
 from watersmeet.state.manifest import ExtentRef
 from watersmeet.state.run import Hashes, Ints, Run
 
@@ -128,19 +129,20 @@ class Tally:
         return found
 
 
-_weighed: dict[tuple[ExtentRef, int], tuple[int, Ints]] = {}
-"""What is known of extents; they are immutable, and most of them stay from epoch to epoch."""
+_weighed: dict[tuple[str, int, Groups, int], tuple[int, Ints]] = {}
+"""What is known of extents, by segment, run and groups; most of them stay from epoch to epoch."""
 
 
 def weight_of(extent: ExtentRef, run: Run, partitions: int) -> tuple[int, Ints]:
     """The kept bytes of an extent, whose rows the run holds, and how they are spread over the groups."""
-    found = _weighed.get((extent, partitions))
+    place = extent.segment, extent.index, extent.groups, partitions
+    found = _weighed.get(place)
     if found is None:
         rows = rows_by_group(run, partitions)
         if len(_weighed) >= WEIGHED_MAX:
             _weighed.clear()
         kept = run.kept_bytes()
-        found = _weighed[extent, partitions] = kept, rows * kept // max(1, run.rows)
+        found = _weighed[place] = kept, rows * kept // max(1, run.rows)
     return found
 
 

@@ -28,9 +28,9 @@ def tasks_of(
     owed = debts(plan, before)
     tasks = {}
     for stage in stages_of(plan, epoch):
-        shares = byte_shares([extents_of_stage(plan, before, stage, slot) for slot in range(before.slots)])
         made = [_task(plan, before, epoch, stage, slot, owed, memory) for slot in range(before.slots)]
-        tasks[stage] = [replace(task, shares=shares[task.slot]) for task in made]
+        shares = byte_shares([task.extents for task in made])
+        tasks[stage] = [replace(task, shares=mine) if mine else task for task, mine in zip(made, shares, strict=True)]
     return tasks
 
 

@@ -18,19 +18,23 @@ NO_SHARES: Shares = {}
 
 def byte_shares(stage: Sequence[Sequence[ExtentRef]]) -> list[Shares]:
     """Per slot of a stage, given the extents of every slot: its share of files that several slots name."""
+    shares: list[dict[str, float]] = [{} for _ in stage]
+    first: dict[str, int] = {}
+    shared = {e.segment for slot, held in enumerate(stage) for e in held if first.setdefault(e.segment, slot) != slot}
+    if not shared:
+        return list(shares)
     rows: dict[str, Counter[int]] = defaultdict(Counter)
     active: dict[str, Counter[int]] = defaultdict(Counter)
     for slot, extents in enumerate(stage):
         for extent in extents:
-            rows[extent.segment][slot] += max(1, extent.rows)
-            if extent.is_active:
-                active[extent.segment][slot] += max(1, extent.rows)
-    shares: list[dict[str, float]] = [{} for _ in stage]
+            if extent.segment in shared:
+                rows[extent.segment][slot] += max(1, extent.rows)
+                if extent.is_active:
+                    active[extent.segment][slot] += max(1, extent.rows)
     for name, by_slot in rows.items():
-        if len(by_slot) > 1:
-            for slot, held in by_slot.items():
-                among = active[name] if slot in active[name] else by_slot
-                shares[slot][name] = among.get(slot, held) / among.total()
+        for slot, mine in by_slot.items():
+            among = active[name] if slot in active[name] else by_slot
+            shares[slot][name] = among.get(slot, mine) / among.total()
     return list(shares)
 
 
