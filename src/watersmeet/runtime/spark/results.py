@@ -16,6 +16,7 @@ JVM reads them for the sink.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -43,12 +44,13 @@ from watersmeet.state.manifest import Manifest
 from watersmeet.state.outbox import ResultFolder, ResultWriter
 
 REPORTS_DDL = "report string"
-READING = {
+GLOB = re.compile(r"([{}\[\]*?\\])")
+"""What means something in a path that Spark reads."""
+READING = {  # whatever the session has set
     "ignoreMissingFiles": "false",
     "ignoreCorruptFiles": "false",
     "mergeSchema": "false",
     "recursiveFileLookup": "false",
-    "globPaths": "false",
     "datetimeRebaseMode": "CORRECTED",
     "int96RebaseMode": "CORRECTED",
 }
@@ -98,7 +100,14 @@ class ResultPath:
                 f"the results of epoch {manifest.epoch} are waiting as files of the {manifest.outbox.place}",
                 hint="start the query once with the sink it had before, which sends them",
             )
-        return [self.folder / file.name for file in manifest.outbox.files]
+        paths = [self.folder / file.name for file in manifest.outbox.files]
+        for path in paths:
+            if not path.exists():
+                raise CheckpointError(
+                    f"results of epoch {manifest.epoch} are missing: {path}",
+                    hint="start the query with the sink and the path it had before, or restore the file",
+                )
+        return paths
 
 
 def with_expressions(path: ResultPath, plan: JoinPlan, rows: DataFrame) -> DataFrame:
@@ -172,7 +181,7 @@ def _files(session: SparkSession, paths: Sequence[Path], schema: StructType) -> 
     if not paths:
         return session.createDataFrame([], schema)
     reader = session.read.format("parquet").schema(schema).options(**READING)
-    return reader.load([str(path) for path in paths])
+    return reader.load([GLOB.sub(r"\\\1", str(path)) for path in paths])
 
 
 def selected(query: JoinQuery, rows: DataFrame) -> DataFrame:
