@@ -24,6 +24,9 @@ from tests.spark.helpers import (
     write_batches,
 )
 from watersmeet import StreamJoin
+from watersmeet.errors import CheckpointError
+from watersmeet.runtime.spark.sinks import FileSink
+from watersmeet.state.checkpoint import Checkpoint
 
 BATCHES = random_batches(seed=1, streams="abc", batches=3, rows=25)
 
@@ -205,6 +208,49 @@ def test_an_epoch_that_the_function_refused_comes_again_with_its_number(spark, f
     assert [epoch for epoch, _ in seen] == [0, 1, 1, 3]  # epoch 2 took over, and shows nothing
     assert seen[1] == seen[2]
     assert sum((results for _, results in seen[:1] + seen[2:]), Counter()) == right
+
+
+@pytest.fixture
+def unsent(spark, feed, tmp_path, monkeypatch):
+    """A checkpoint whose first epoch is committed, but not in its sink, which is `tmp_path/out`."""
+
+    def fail(*_):
+        raise RuntimeError("the sink is gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FileSink, "deliver", fail)
+        with pytest.raises(Exception, match="the sink is gone"):
+            run(join_of(spark, feed), tmp_path / "out", tmp_path / "ck")
+    assert Checkpoint(tmp_path / "ck").sent_and_committed() == (-1, 0)
+    return tmp_path
+
+
+def test_results_that_wait_in_the_folder_of_a_sink_go_nowhere_else(spark, feed, right, unsent):
+    with pytest.raises(CheckpointError, match=r"results of epoch 0 are missing: .*/elsewhere/part-.*the path it had"):
+        run(join_of(spark, feed), unsent / "elsewhere", unsent / "ck")
+    writer = join_of(spark, feed).writeStream.foreachBatch(lambda df, epoch: df.collect())
+    query = writer.option("checkpointLocation", unsent / "ck").trigger(availableNow=True).start()
+    with pytest.raises(CheckpointError, match=r"results of epoch 0 are waiting as files of the sink.*the sink it had"):
+        query.awaitTermination()
+    run(join_of(spark, feed), unsent / "out", unsent / "ck")
+    assert output(spark, unsent / "out") == right
+
+
+def test_results_wait_in_a_checkpoint_with_any_name(spark, join, right, tmp_path):
+    """Spark takes some characters of paths for patterns."""
+    writer = join.option("slots", 2).writeStream.format("memory").queryName("any_name")
+    writer = writer.option("checkpointLocation", tmp_path / "a [1] {b,c} \\ 100% #?*")
+    writer.trigger(availableNow=True).start().awaitTermination()
+    assert canonical(spark.table("any_name").toArrow()) == right
+
+
+def test_a_select_list_without_columns_has_a_row_for_every_result(spark, feed, right, tmp_path):
+    join = StreamJoin(spark)
+    for name in "abc":
+        join.stream(name, read_stream(spark, feed / name, READINGS), eventTime="ts", delay="30 seconds")
+    join.where("a.k = b.k AND b.k = c.k AND a.v <> c.v + 3").within("2 minutes").select("'met' AS what", "1 AS n")
+    run(join, tmp_path / "out", tmp_path / "ck")
+    assert output(spark, tmp_path / "out") == Counter({("met", 1): right.total()})
 
 
 def test_memory_sink_is_a_view(spark, join, right):

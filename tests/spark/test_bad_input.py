@@ -363,6 +363,22 @@ def test_what_may_change_between_runs(spark, feed, finished):
     assert output(spark, finished / "out") == before
 
 
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        ("make_ym_interval(a.k)", "is interval year to month, and interval year to month cannot be written"),
+        ("parse_json(a.name)", "is variant, and variant cannot be written"),
+        ("NULL", "is void, and void cannot be written"),
+        ("array(make_interval(a.k))", "is array<interval>, and interval cannot be written"),
+        ("map(a.k, named_struct('x', NULL))", "is map<int,struct<x:void>>, and void cannot be written"),
+    ],
+)
+def test_a_result_that_no_file_can_hold(spark, feed, tmp_path, expression, message):
+    text = start_refused(join_of(spark, feed, "ab").select(f"{expression} AS found"), tmp_path, SinkError)
+    assert text.startswith(f"[UNSUPPORTED_RESULT_TYPE] result column 'found' {message}")
+    assert "CAST(... AS STRING) AS found" in text
+
+
 def test_the_checkpoint_of_a_plain_spark_query(spark, feed, tmp_path):
     plain = read_stream(spark, feed / "a", READINGS).writeStream.format("noop").trigger(availableNow=True)
     plain.option("checkpointLocation", str(tmp_path / "ck")).start().awaitTermination()

@@ -61,7 +61,7 @@ SPILL_CRASHES = [
     ("before-manifest@3", "driver", True),  # of the first epoch of the clean-up
     ("after-manifest@2", "driver", False),
     ("after-sink@3", "driver", False),  # of the second one, when the first was sent again
-    ("groups-cleaned@3", "worker", True),  # of the third or fourth one
+    ("groups-cleaned@2", "worker", True),  # of the third or fourth one
 ]
 KILLS = int(os.environ.get("WATERSMEET_KILLS", "3"))
 READ_SCHEMA = "k int, a_ts timestamp, a_v long, b_ts timestamp, b_v long, c_ts timestamp, c_v long"
@@ -227,7 +227,7 @@ def test_committed_results_are_sent_without_their_source(spark, tmp_path):
     until(lambda: not spark.streams.active, what="the JVM to give up the query")
     join = join_of(spark, tmp_path)
     assert is_last_epoch_acknowledged(tmp_path) is False
-    assert not output(spark, tmp_path / "out")
+    assert spark.read.schema(READ_SCHEMA).parquet(str(tmp_path / "out")).isEmpty()
     for name in "abc":
         for file in (tmp_path / name).iterdir():
             file.unlink()
@@ -250,7 +250,8 @@ def test_crashes_of_a_query_that_spills_and_cleans_up(spark, tmp_path):
         is_cleaning = reasons.get("cleanUp") == STREAM_HAS_ENDED
         kinds.append("cleaning" if is_cleaning else "spilled" if "spill" in reasons else "plain")
         left.append(groups_left(plan, last))
-    assert kinds == ["plain", "spilled", "spilled", "plain", *["cleaning"] * 3]
+    assert kinds[:6] == ["plain", "spilled", "spilled", "plain", *["cleaning"] * 2]
+    assert kinds[6] in ("cleaning", "plain")  # the takeover comes last if the third one was never committed
     assert left[3] > left[4] > left[5] >= left[6] > groups_left(plan, checkpoint.latest()) == 0
     right = expected(join_of(spark, tmp_path), batches_taken(tmp_path, batches))
     assert output(spark, tmp_path / "out") == right

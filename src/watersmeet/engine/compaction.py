@@ -81,6 +81,11 @@ class Merging:
         """How layers are measured where at most so many rows are merged: then these have at most `MERGE_BYTES_MAX`."""
         return Lengths(min(self.row_bytes, MERGE_BYTES_MAX // rows_max))
 
+    @property
+    def narrow_bytes(self) -> int:
+        """Rows of no more bytes count once, however many are merged."""
+        return min(self.row_bytes, MERGE_BYTES_MAX // MERGE_ROWS_MAX)
+
     def cell_max(self, allowance: int) -> int:
         """What is merged of one cell at most."""
         return min(CELL_ALLOWANCES * allowance, MERGE_ROWS_MAX)

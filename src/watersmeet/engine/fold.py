@@ -186,7 +186,7 @@ class _Work:
     ) -> None:
         self.task, self.merging, self.merge = task, merging, merge
         self.grid = Grid.over(task.groups, partitions, merging.cells)
-        self._sizes: dict[int, tuple[Layer, int, int]] = {}
+        self._known: dict[int, tuple[Layer, int, int]] = {}
         any_length = merging.bounded(1)
         new = sum(any_length.of(run.rows, run.kept_bytes()) for chunk in arrived for _, run in chunk)
         held = sum(self._length(layer, any_length) for layer in layers)
@@ -234,10 +234,17 @@ class _Work:
         return 2 * self._length(layer, self.lengths) <= self.allowance and layer.is_whole(self.task.groups)
 
     def _length(self, layer: Layer, lengths: Lengths) -> int:
-        known = self._sizes.get(id(layer))
+        known = self._known.get(id(layer))
         if known is None:
-            known = self._sizes[id(layer)] = layer, layer.rows, _kept_bytes(layer, self.grid.partitions)
+            known = self._known[id(layer)] = layer, layer.rows, self._bytes(layer)
         return lengths.of(*known[1:])
+
+    def _bytes(self, layer: Layer) -> int:
+        """The bytes of a layer's rows; of narrow rows those of their file, which are more and make no difference."""
+        file = self.task.segments.get(layer.extents[0].segment) if layer.extents else None
+        if file is not None and file.bytes <= self.merging.narrow_bytes * layer.rows:
+            return file.bytes
+        return _kept_bytes(layer, self.grid.partitions)
 
     def _by_cell(self, layers: Sequence[Layer], lengths: Lengths) -> Ints:
         """The length of every layer (first axis) in every cell, as if all rows of a layer had one width."""

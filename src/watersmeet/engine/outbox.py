@@ -40,10 +40,17 @@ def emit(plan: JoinPlan, feeds: Sequence[Place], joined: Joined) -> Iterator[Emi
         return
     columns = [joined.column(column.field) for column in plan.output]
     if plan.aggregate is None:
-        yield Emitted(None, pa.RecordBatch.from_arrays(columns, schema=plan.output_schema))
+        yield Emitted(None, _rows(columns, plan.output_schema, joined.rows))
         return
     times = joined.partials.latest if plan.aggregate.window is not None else np.zeros(joined.rows, dtype=np.int64)
     yield Emitted(plan.aggregate.stage, pa.RecordBatch.from_arrays([pa.array(times), *columns], schema=plan.to_group))
+
+
+def _rows(columns: Sequence[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:
+    """Rows of results; where nothing of them is selected they are at least as many."""
+    if columns:
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+    return pa.RecordBatch.from_struct_array(pa.nulls(rows, pa.struct([])))
 
 
 def _accumulated(plan: AggregatePlan, joined: Joined) -> Iterator[pa.RecordBatch]:

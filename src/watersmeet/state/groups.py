@@ -84,6 +84,8 @@ class Groups:
         return Groups(tuple((first, last) for first, last in cut if first < last))
 
     def covers(self, others: Groups) -> bool:
+        if len(self.ranges) == 1:
+            return not others.ranges or (self.low <= others.low and others.high <= self.high)
         return self.ranges == others.ranges or not others - self
 
     def __len__(self) -> int:

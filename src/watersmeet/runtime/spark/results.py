@@ -44,7 +44,9 @@ from watersmeet.state.manifest import Manifest
 from watersmeet.state.outbox import ResultFolder, ResultWriter, require_whole
 
 REPORTS_DDL = "report string"
-READING = {
+GLOB = re.compile(r"([{}\[\]*?\\])")
+"""What means something in a path that Spark reads."""
+READING = {  # whatever the session has set
     "ignoreMissingFiles": "false",
     "ignoreCorruptFiles": "false",
     "mergeSchema": "false",

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from pyspark.sql.types import ArrayType, CalendarIntervalType, DataType, MapType, NullType, StructType, VariantType
+from pyspark.sql.types import (
+    ArrayType,
+    CalendarIntervalType,
+    DataType,
+    MapType,
+    NullType,
+    StructType,
+    VariantType,
+    YearMonthIntervalType,
+)
 
 from watersmeet.errors import SinkError
 
@@ -20,7 +29,7 @@ def require_storable(schema: StructType) -> None:
 
 def _not_storable(kind: DataType) -> str | None:
     match kind:
-        case CalendarIntervalType() | NullType() | VariantType():
+        case CalendarIntervalType() | YearMonthIntervalType() | NullType() | VariantType():
             return kind.simpleString()
         case StructType(fields=fields):
             if not fields:
