@@ -236,14 +236,16 @@ class _Work:
     def _length(self, layer: Layer, lengths: Lengths) -> int:
         known = self._known.get(id(layer))
         if known is None:
-            known = self._known[id(layer)] = layer, layer.rows, self._bytes(layer)
-        return lengths.of(*known[1:])
+            rows = layer.rows
+            known = self._known[id(layer)] = layer, rows, self._bytes(layer, rows)
+        _, rows, size = known
+        return lengths.of(rows, size) if size else rows
 
-    def _bytes(self, layer: Layer) -> int:
-        """The bytes of a layer's rows; of narrow rows those of their file, which are more and make no difference."""
+    def _bytes(self, layer: Layer, rows: int) -> int:
+        """The bytes of a layer's rows; 0 where they are so narrow, by their file, that only their number counts."""
         file = self.task.segments.get(layer.extents[0].segment) if layer.extents else None
-        if file is not None and file.bytes <= self.merging.narrow_bytes * layer.rows:
-            return file.bytes
+        if file is not None and file.bytes <= self.merging.narrow_bytes * rows:
+            return 0
         return _kept_bytes(layer, self.grid.partitions)
 
     def _by_cell(self, layers: Sequence[Layer], lengths: Lengths) -> Ints:

@@ -208,8 +208,8 @@ class Checkpoint:
         return is_ours
 
     def acknowledge(self, epoch: int) -> None:
-        """The sink has the results of the epoch: it will not be sent again. Not worth a sync: what a power cut takes away
-        is sent once more, as after a crash just before."""
+        """The sink has the results of the epoch: it will not be sent again. Not worth a sync: what a power cut takes
+        away is sent once more, as after a crash just before."""
         failpoint("before-ack")
         path = self._ack(epoch)
         with writing(path):

@@ -27,7 +27,7 @@ def written(engine: InProcessQuery) -> tuple[int, int]:
     """Rows and bytes that the last epoch has written."""
     manifest = engine.manifest
     new = {name for name in manifest.segments if epoch_of(name) == manifest.epoch}
-    extents = [e for stage in manifest.extents for slot in stage for e in slot if e.segment in new]
+    extents = [e for e in manifest.all_extents() if e.segment in new]
     return sum(e.rows for e in extents), sum(manifest.segments[name].bytes for name in new)
 
 
