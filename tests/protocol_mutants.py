@@ -186,7 +186,9 @@ PROTOCOL_MUTANTS = {
         ),
     ],
     "stopping": [
-        Mutant("a driver that is stopped goes on", "epoch.driving:Drive.steps", "if self._is_stopped() and", "if False and"),
+        Mutant(
+            "a driver that is stopped goes on", "epoch.driving:Drive.steps", "if self._is_stopped() and", "if False and"
+        ),
         Mutant(
             "a driver that has failed is not closed",
             "epoch.protocol:advance",

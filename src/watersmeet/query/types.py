@@ -153,3 +153,19 @@ def _small_offsets(type_: pa.DataType) -> pa.DataType:
     if type_ == pa.large_string():
         return pa.string()
     return pa.binary() if type_ == pa.large_binary() else type_
+
+
+def nullable_inside(kind: pa.DataType) -> pa.DataType:
+    """The same type, with NULL allowed in all that is nested in it: where a struct is NULL, so are its fields."""
+    if pa.types.is_struct(kind):
+        return pa.struct([_nullable(kind.field(i)) for i in range(kind.num_fields)])
+    if pa.types.is_map(kind):
+        key = kind.key_field.with_type(nullable_inside(kind.key_type))
+        return pa.map_(key, _nullable(kind.item_field), keys_sorted=kind.keys_sorted)
+    if pa.types.is_list(kind):
+        return pa.list_(_nullable(kind.value_field))
+    return kind
+
+
+def _nullable(field: pa.Field) -> pa.Field:
+    return field.with_type(nullable_inside(field.type)).with_nullable(True)

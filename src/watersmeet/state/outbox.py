@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from watersmeet.errors import CheckpointError, SinkError
+from watersmeet.query.types import nullable_inside
 from watersmeet.state.manifest import ResultFile
 from watersmeet.state.storage import sync_folder
 
@@ -50,7 +51,7 @@ class ResultWriter:
 
     def _write(self, results: pa.RecordBatch) -> None:
         names = self._target.columns or tuple((name, name) for name in results.schema.names)
-        columns = [results.column(source) for source, _ in names]
+        columns = [_with_nulls(results.column(source)) for source, _ in names]
         schema = pa.schema([pa.field(name, c.type) for (_, name), c in zip(names, columns, strict=True)])
         if self._writer is None:
             self._is_begun = True
@@ -101,6 +102,12 @@ class ResultWriter:
                 f"cannot write {self._path}: {error.strerror or error}",
                 hint="make room there, or make it writable, and start the query again: it goes on where it was",
             ) from error
+
+
+def _with_nulls(values: pa.Array) -> pa.Array:
+    """Values of a type that allows NULL everywhere: Spark does not, within a struct that is NULL itself."""
+    kind = nullable_inside(values.type) if pa.types.is_nested(values.type) else values.type
+    return values if kind == values.type else values.cast(kind)
 
 
 def remove_results(folder: Path, files: Iterable[ResultFile]) -> None:

@@ -68,7 +68,7 @@ def test_one_hot_key_is_merged_within_bounds(tmp_path, where):
     assert max(work) <= cell_max + 2 * merging.allowance(rows, rows * batches)
     assert max(work) > 5 * rows, "something was merged"
     assert sum(work) <= rows * batches * (2 + math.log2(batches))
-    held = [e for slot in engine.manifest.extents[0] for e in slot]
+    held = list(engine.manifest.all_extents())
     assert sum(e.rows for e in held) == rows * batches
 
 

@@ -27,7 +27,7 @@ def spark_analysis(spark: SparkSession) -> Analyse:
             raise QueryError(f"Spark refuses '{sql}': {reason}", error_class="INVALID_EXPRESSION") from None
         try:
             return to_arrow_type(kind, timezone="UTC")
-        except PySparkException:
+        except (PySparkException, ValueError):
             what = f"'{sql}' is {kind.simpleString()}: Arrow cannot carry that"
             raise QueryError(what, error_class="UNSUPPORTED_TYPE") from None
 

@@ -26,6 +26,7 @@ from pyspark.sql.types import StructType
 
 from watersmeet.errors import SinkError
 from watersmeet.plan.aggregate import OutputMode
+from watersmeet.runtime.spark.storable import unsupported_type
 from watersmeet.state.manifest import ResultFile
 from watersmeet.state.storage import is_local
 
@@ -92,6 +93,13 @@ class FileSink:
     def require_mode(self, mode: OutputMode) -> None:
         if mode != "append":
             raise _only_appends(f"{self.format} files", mode)
+
+    def require_types(self, spark: SparkSession, schema: StructType) -> None:
+        """Refuse a column that the format cannot hold: when it is written, its epoch is committed."""
+        writer = _jvm_class(spark, FILE_FORMATS[self.format])()
+        for field in schema.fields:
+            if not writer.supportDataType(spark._jsparkSession.parseDataType(field.dataType.json())):
+                raise unsupported_type(field, f"{self.format} files cannot hold that")
 
     def require_epochs(self, spark: SparkSession, sent: int, committed: int) -> None:
         """The folder must end with an epoch from `sent` (the last one it surely has) to `committed`; -1 is none.

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import DataType, StringType
+from pyspark.sql.types import DataType, StringType, VariantType
 
 from watersmeet.errors import OptionError, QueryError, unknown_name
 from watersmeet.observe.explain import explain_text
@@ -27,10 +27,11 @@ from watersmeet.query.cql import SqlQuery, read_sql
 from watersmeet.query.from_sql import build_sql_query, sources_of
 from watersmeet.query.logical import JoinQuery, Stream, build_query
 from watersmeet.query.registered import RegisteredFunction, registered
-from watersmeet.query.types import COLLATION
+from watersmeet.query.types import COLLATION, nullable_inside
 from watersmeet.runtime.spark.analysis import spark_analysis
 from watersmeet.runtime.spark.options import JoinOptions, OptionValue, option_name, option_text, resolve
 from watersmeet.runtime.spark.planning import WAITING, Planner, explain_mode
+from watersmeet.runtime.spark.storable import parts_of
 from watersmeet.runtime.spark.writer import JoinStreamWriter
 from watersmeet.units import parse_duration_us
 
@@ -334,6 +335,8 @@ def _arrow_schema(name: str, df: DataFrame) -> pa.Schema:
     fields = []
     for field in df.schema.fields:
         try:
+            if _has_variant(field.dataType):  # as a struct whose fields are never NULL, even if it is
+                raise TypeError
             converted = to_arrow_schema(type(df.schema)([field]), timezone="UTC")
         except Exception as error:  # PySpark raises one of several classes here
             raise QueryError(
@@ -341,8 +344,13 @@ def _arrow_schema(name: str, df: DataFrame) -> pa.Schema:
                 hint="drop or cast the column before the join",
                 error_class="UNSUPPORTED_TYPE",
             ) from error
-        fields.append(_with_collation(converted.field(0), field.dataType))
+        kept = converted.field(0)
+        fields.append(_with_collation(kept.with_type(nullable_inside(kept.type)), field.dataType))
     return pa.schema(fields)
+
+
+def _has_variant(kind: DataType) -> bool:
+    return "variant" in kind.simpleString() and any(isinstance(part, VariantType) for part in parts_of(kind))
 
 
 def _with_collation(field: pa.Field, kind: DataType) -> pa.Field:

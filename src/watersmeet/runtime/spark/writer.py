@@ -37,7 +37,7 @@ from watersmeet.runtime.spark.sinks import (
 )
 from watersmeet.runtime.spark.slot_work import Folders
 from watersmeet.runtime.spark.source import unite
-from watersmeet.runtime.spark.storable import require_storable
+from watersmeet.runtime.spark.storable import require_storable, with_source_types
 from watersmeet.state.checkpoint import Checkpoint
 from watersmeet.state.storage import local_path
 
@@ -174,12 +174,13 @@ class JoinStreamWriter:
             checkpoint.require_same_query(marks, marks_of_format_1(query, plan))
             if known is not None and plan_text(plan) != known.trees:
                 raise checkpoint.different([f"plan: checkpoint has '{known.trees}', query has '{plan_text(plan)}'"])
-            schema = result_schema(query, plan, spark)
+            schema = with_source_types(result_schema(query, plan, spark), query, self._join.frames)
             require_storable(schema)
             sink = make_sink(schema)
             sink.require_mode(self._mode)
             results = ResultPath(query, schema, checkpoint.outbox, "checkpoint")
             if isinstance(sink, FileSink):
+                sink.require_types(spark, schema)
                 sink.require_epochs(spark, *checkpoint.sent_and_committed())
                 if sink.takes_part_files(results.is_plain):
                     results = ResultPath(query, schema, local_path(sink.path), "sink", sink.compression)
