@@ -86,14 +86,6 @@ def _stored_first(which: str) -> str:
             self._add(first + i, run)"""
 
 
-_MERGE = "return _arranged(hashes, concat_batches([run.keys for run in runs]), counts, times, payload, in_pieces=True)"
-_DISTINCT = """key_of_row = np.repeat(np.arange(len(counts)), counts)
-    marks = np.stack([key_of_row, key_of_row if times is None else times])
-    kept = np.sort(np.unique(marks, axis=1, return_index=True)[1])
-    times = None if times is None else times[kept]
-    keys = concat_batches([run.keys for run in runs])
-    return build_runs(hashes, keys, times, take_rows(payload, kept), key_of_row[kept])"""
-
 MUTANTS = [
     # windows
     Mutant("next row may be a whole window older", "engine.mjoin:_Hop._search", "_span(target) + 1", "_span(target)"),
@@ -391,77 +383,4 @@ MUTANTS = [
     ),
     Mutant("unknown is true", "engine.expressions:evaluate", "fill_null(False)", "fill_null(True)"),
     Mutant("results mix up rows", "engine.mjoin:Bound.narrowed", "self.index[rows]", "np.sort(self.index[rows])"),
-    # merges
-    Mutant("a merge loses duplicates", "state.run:_merged", _MERGE, _DISTINCT),
-    Mutant(
-        "a merge in parts loses its last part",
-        "state.run:merge_runs",
-        "for part in _in_parts(runs, may_split_keys) for",
-        "for part in list(_in_parts(runs, may_split_keys))[:-1] or [runs] for",
-    ),
-    Mutant("a merge in parts loses all but one", "state.run:_in_parts", "parts.append([])", "parts[-1] = []"),
-    Mutant("a merge loses layers", "engine.layers:merged", "by_store[store].append(run)", "by_store[store] = [run]"),
-    Mutant(
-        "a merge mixes up keys",
-        "state.run:_arranged",
-        "(np.cumsum(counts) - counts)[order]",
-        "np.cumsum(counts) - counts",
-    ),
-    Mutant("a share leaves its rows behind", "engine.fold:_Work.merge_share", "cuts[id(layer)][1] if", "layer if"),
-    Mutant(
-        "a piece loses its last group",
-        "engine.fold:_Work.merge_share",
-        "self.grid.edges[share.last]",
-        "self.grid.edges[share.last] - 1",
-    ),
-    Mutant("a cut loses what lies above it", "engine.layers:Grid.cut", "zip((1, 0, 1), ", "zip((1, 0, 0), "),
-    Mutant("a cut loses what lies below it", "engine.layers:Grid.cut", "zip((1, 0, 1), ", "zip((0, 0, 1), "),
-    # slots and tiers
-    Mutant("extents are not cut for new slots", "state.manifest:_cut", "extent.groups & groups", "extent.groups"),
-    Mutant(
-        "extents lose their last group",
-        "state.manifest:_cut",
-        "extent.groups & groups",
-        "(extent.groups & groups).within(0, (extent.groups & groups).high - 1)",
-    ),
-    Mutant("groups stay with their old slots", "state.manifest:placed", "placement=placement, ", ""),
-    Mutant(
-        "extents are opened whole",
-        "engine.fold:_cut",
-        "return copies.rows_of(",
-        "return run if True else copies.rows_of(",
-    ),
-    Mutant(
-        "a slot reads what lies between its groups",
-        "state.cuts:cut_to_groups",
-        "len(groups.ranges) < 2 or cut.rows == rows",
-        "True",
-    ),
-    Mutant(
-        "an estimated number of rows is believed",
-        "state.cuts:Copies.rows_of",
-        "None if extent.is_estimate else extent.rows",
-        "extent.rows",
-    ),
-    Mutant("a cut forgets its rank base", "state.run:Run.between_hashes", "self.rank_base + first", "self.rank_base"),
-    Mutant("a cut is written with old ranks", "state.segment:_compact", "run.rank_base << run.time_bits", "0"),
-    Mutant(
-        "memory grows over its budget",
-        "state.tiers:Tiers.retain",
-        "(room is None or cost <= room)",
-        "True",
-    ),
-    Mutant(
-        "every stage takes the whole budget",
-        "runtime.inprocess_slots:Slots._tiers",
-        "task.memory_bytes",
-        "self.setup.memory_budget_bytes",
-    ),
-    Mutant("failed attempts stay in memory", "state.tiers:Tiers.leave", 'entry.name.startswith(f"{task}-")', "False"),
-    Mutant(
-        "expired segments stay in memory",
-        "engine.fold:open_state",
-        "tiers.leave(dead,",
-        "tiers.leave((),",
-    ),
 ]

@@ -22,10 +22,11 @@ from tests.protocol_mutants import PROTOCOL_MUTANTS
 from tests.scenarios import Scenario, load_scenarios
 from tests.small_scenarios import small_scenarios
 from tests.spill_mutants import SPILL_MUTANTS
+from tests.storage_mutants import STORAGE_MUTANTS
 from tests.strategies import aggregate_scenarios, scenarios
 
 JOINS, AGGREGATES = load_scenarios(), load_scenarios(aggregates=True)
-JOIN_MUTANTS = {mutant.name: mutant for mutant in MUTANTS + SPILL_MUTANTS}
+JOIN_MUTANTS = {mutant.name: mutant for mutant in MUTANTS + SPILL_MUTANTS + STORAGE_MUTANTS}
 GROUP_MUTANTS = {mutant.name: mutant for mutant in AGGREGATE_MUTANTS}
 DRIVER_MUTANTS = {mutant.name: (check, mutant) for check, some in PROTOCOL_MUTANTS.items() for mutant in some}
 OFTEN = (
@@ -97,6 +98,7 @@ def test_names_of_mutants_are_names():
     everything = [
         *MUTANTS,
         *SPILL_MUTANTS,
+        *STORAGE_MUTANTS,
         *AGGREGATE_MUTANTS,
         *(m for some in PROTOCOL_MUTANTS.values() for m in some),
     ]

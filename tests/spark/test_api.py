@@ -1,7 +1,6 @@
 """The builder, the writer and the handle: all of the surface, each part seen at work once."""
 
 import json
-import math
 import threading
 from collections import Counter
 from pathlib import Path
@@ -384,24 +383,3 @@ def test_queries_side_by_side(spark, feed, right, tmp_path):
         query.awaitTermination()
     assert [output(spark, tmp_path / f"out{i}") for i in range(2)] == [right, right]
     assert not [t for t in threading.enumerate() if t.name.startswith("watersmeet-")]
-
-
-def test_nan_and_zero_are_written_as_they_came(spark, tmp_path):
-    schema = pa.schema([("x", pa.float64()), ("n", pa.int32())])
-    left = pa.table({"x": [math.nan, -0.0, 0.0, None, 1.5], "n": [1, 2, 3, 4, 5]}, schema=schema)
-    right = pa.table({"x": [0.0, math.nan, None, -0.0], "n": [1, 2, 3, 4]}, schema=schema)
-    batches = [{"a": left, "b": right}]
-    write_batches(tmp_path, batches)
-    join = StreamJoin(spark)
-    for name in "ab":
-        join.stream(name, read_stream(spark, tmp_path / name, schema))
-    join.where("a.x = b.x")
-    run(join, tmp_path / "out", tmp_path / "ck")
-    found = output(spark, tmp_path / "out")
-    assert found == expected(join, batches)
-    assert found == Counter(
-        {
-            ("nan", 1, "nan", 2): 1,
-            **{(x, n, y, m): 1 for x, n in (("-0.0", 2), ("0.0", 3)) for y, m in (("0.0", 1), ("-0.0", 4))},
-        }
-    )

@@ -1,10 +1,12 @@
 """Every atomic type of Spark as key and payload, nested ones as payload: results are those of Spark's own join."""
 
+import math
 from collections import Counter
 
+import pyarrow as pa
 import pytest
 
-from tests.spark.helpers import run
+from tests.spark.helpers import expected, output, read_stream, run, write_batches
 from watersmeet import StreamJoin
 
 # Column: type, and five values; the second side spells some of them differently (0.0 for -0.0, ...).
@@ -123,3 +125,24 @@ def test_nested_columns_are_carried_and_reached_into(spark, tables, tmp_path):
     run(join, tmp_path / "out", tmp_path / "ck")
     sql = f"SELECT {', '.join(select)} FROM types_a a JOIN types_b b ON a.it = b.it AND a.n < b.n"
     assert rows_of(spark.read.parquet(str(tmp_path / "out"))) == rows_of(spark.sql(sql))
+
+
+def test_nan_and_zero_are_written_as_they_came(spark, tmp_path):
+    schema = pa.schema([("x", pa.float64()), ("n", pa.int32())])
+    left = pa.table({"x": [math.nan, -0.0, 0.0, None, 1.5], "n": [1, 2, 3, 4, 5]}, schema=schema)
+    right = pa.table({"x": [0.0, math.nan, None, -0.0], "n": [1, 2, 3, 4]}, schema=schema)
+    batches = [{"a": left, "b": right}]
+    write_batches(tmp_path, batches)
+    join = StreamJoin(spark)
+    for name in "ab":
+        join.stream(name, read_stream(spark, tmp_path / name, schema))
+    join.where("a.x = b.x")
+    run(join, tmp_path / "out", tmp_path / "ck")
+    found = output(spark, tmp_path / "out")
+    assert found == expected(join, batches)
+    assert found == Counter(
+        {
+            ("nan", 1, "nan", 2): 1,
+            **{(x, n, y, m): 1 for x, n in (("-0.0", 2), ("0.0", 3)) for y, m in (("0.0", 1), ("-0.0", 4))},
+        }
+    )

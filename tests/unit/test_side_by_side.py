@@ -112,7 +112,8 @@ def test_a_command_that_fails_tells_why(tmp_path):
 
 def test_nothing_is_left_running_when_a_measurement_is_interrupted(tmp_path):
     forever = f"import os, time\nopen({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\ntime.sleep(600)\n"
-    harness = "import os, sys\nfrom pathlib import Path\nfrom benchmarks.process_tree import measured\n"
+    harness = "import os, signal, sys\nfrom pathlib import Path\nfrom benchmarks.process_tree import measured\n"
+    harness += "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # background jobs of a shell ignore it
     script = f"{harness}measured([sys.executable, '-c', {starting(forever) + 'child.wait()'!r}], os.environ, Path('.'))"
     root = Path(process_tree.__file__).parents[1]
     process = subprocess.Popen([sys.executable, "-c", script], cwd=root, stderr=subprocess.DEVNULL)

@@ -241,9 +241,10 @@ def test_a_driver_is_stopped_between_two_commands():
     handlers = {kind: lambda command: (done.append(command), answers.get(type(command)))[1] for kind in kinds}
     for steps in range(len(kinds)):
         done.clear()
-        drive = Drive(handlers, is_stopped=lambda steps=steps: len(done) == steps)
+        drive = Drive(handlers, is_stopped=lambda steps=steps: len(done) >= steps)
         drive.play(Started(LAST, True))
-        assert [type(command) for command in done] == kinds[:steps]
+        carried_out = kinds[: steps + (kinds[steps] is Acknowledge)]  # what the sink has is acknowledged in any case
+        assert [type(command) for command in done] == carried_out
         assert drive.state.is_closed
 
 
