@@ -17,8 +17,7 @@ the same pairs) before it is timed. Other sorts stand in for `np.argsort` inside
 its work; the sorts of whole tables do less, building no index. Rivals run in turn, several rounds, least CPU time each.
 *Naive* is per-row Python, on a sample and scaled where slow. numba is a rival where it is installed (it is no
 dependency of ours), and its compilation is not timed; the result says whether it took part.
-
-The figures are rival / ours: below 1 the rival is faster. `winner` names the fastest.
+Figures are rival / ours: below 1 the rival is faster.
 """
 
 from __future__ import annotations
@@ -34,7 +33,6 @@ from typing import Any
 from unittest import mock
 
 os.environ["POLARS_MAX_THREADS"] = "1"
-
 import numpy as np
 import numpy.typing as npt
 import polars as pl
@@ -385,22 +383,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=500_000, help="rows of the state; a batch has a tenth")
     parser.add_argument("--keys", type=int, nargs="+", default=[20_000, 200_000])
-    parser.add_argument("--runs", type=int, default=4, help="runs that are merged")
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--seed", type=int, default=1)
+    for name, default in (("--runs", 4), ("--rounds", 7), ("--seed", 1)):
+        parser.add_argument(name, type=int, default=default)
     args = parser.parse_args()
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     pa.set_cpu_count(1)
     print(f"{args.rows:,} rows, one core; rival / ours; numba: {nb.VERSION or 'not installed'}")
-    named = [
-        (f"{name}, {keys:,} keys", case)
-        for keys in args.keys
-        for name, case in keyed_cases(args.rows, keys, args.runs, args.seed)
-    ]
+    cases = {keys: keyed_cases(args.rows, keys, args.runs, args.seed) for keys in args.keys}
+    named = [(f"{name}, {keys:,} keys", case) for keys, some in cases.items() for name, case in some]
     named += take_cases(args.rows, args.seed)
     judged = {name: judge(name, timed(case(), args.rounds)) for name, case in named}
-    result = {"workload": vars(args), "numba": nb.VERSION, "polars": pl.__version__, "kernels": judged}
-    print(f"\nwritten to {save('kernels', result).name}")
+    versions = {"numba": nb.VERSION, "polars": pl.__version__}
+    print(f"\nwritten to {save('kernels', {'workload': vars(args), **versions, 'kernels': judged}).name}")
 
 
 if __name__ == "__main__":

@@ -106,6 +106,7 @@ class Script:
             "crash": is_commit,
             "closing": is_commit and self.is_acknowledged,
             "step": kind == "step" and self.commands == int(detail),
+            "sink": isinstance(command, protocol.Acknowledge if detail == "after" else protocol.Send),
         }[kind]
         if dies:
             self.leaves_files = True

@@ -13,6 +13,7 @@ from tests.spark.helpers import answer, join_of, output, random_batches, run, wr
 from watersmeet.engine.inbox import CHUNK_ROWS
 
 NOT_ON_SPARK = {
+    "a_driver_wakes_up_too_late": "rival: the lock of a checkpoint lets no second driver in",
     "composite_keys_that_collide": "hash: on Spark the hash is Spark's own",
     "hash_collision": "hash: on Spark the hash is Spark's own",
     "hops_along_orders": "orders: on Spark probe orders are the optimiser's",

@@ -125,7 +125,7 @@ def require_whole(folder: Path, files: Iterable[ResultFile]) -> None:
             state = "is missing" if found is None else f"has {found} bytes instead of {file.bytes}"
             raise CheckpointError(
                 f"{path}, which holds results that were not sent yet, {state}",
-                hint="restore it and start the query again; the state of the join does not hold these results",
+                hint="restore it, or start the query with the path that its sink had: the state holds no results",
             )
 
 
