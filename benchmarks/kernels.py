@@ -15,9 +15,8 @@ Workload: a state of 500,000 rows over two minutes, a batch of 50,000 rows in th
 unique, so every order is determined, and every rival is asserted to give the same rows in the same order (of a join:
 the same pairs) before it is timed. Other sorts stand in for `np.argsort` inside our own code, so that they do all of
 its work; the sorts of whole tables do less, building no index. Rivals run in turn, several rounds, least CPU time each.
-*Naive* is per-row Python, on a sample and scaled where slow. numba is a rival where it is installed (it is no
-dependency of ours), and its compilation is not timed; the result says whether it took part.
-Figures are rival / ours: below 1 the rival is faster.
+*Naive* is per-row Python, on a sample and scaled where slow. numba is a rival where it is installed; its compilation is
+not timed. Figures are rival / ours: below 1 the rival is faster.
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,40 +13,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.oracle import canonical
+from tests.spark.dying import dying_before
 from tests.spark.helpers import READINGS, expected, join_of, output, random_batches, readings, write_batches
 from tests.spark.helpers import run as run_to_parquet
 from tests.spark.outbox_program import STARTS, groups, rows, sent
 from tests.spark.processes import PACKAGES, ROOT, visiting
 from watersmeet import StreamJoin
 from watersmeet.epoch import protocol
-from watersmeet.epoch.driving import Drive
 from watersmeet.errors import CheckpointError
 from watersmeet.failpoints import VARIABLE
 from watersmeet.state.checkpoint import Checkpoint
 
 BATCHES = random_batches(seed=8, streams="ab", batches=3, rows=20, keys=6)
-
-
-class Died(Exception):
-    pass
-
-
-@contextmanager
-def dying_before(kind: type, visit: int = 1):
-    """Within, drivers die before they carry out the n-th command of a kind."""
-    visits, play = Counter(), Drive.play
-
-    def until_then(drive: Drive, event: protocol.Event) -> None:
-        for command in drive.steps(event):
-            visits[type(command)] += 1
-            if isinstance(command, kind) and visits[kind] == visit:
-                raise Died(f"before {kind.__name__}")
-
-    Drive.play = until_then
-    try:
-        yield
-    finally:
-        Drive.play = play
 
 
 def named_by_log(out: Path) -> set[str]:

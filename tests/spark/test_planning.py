@@ -7,8 +7,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.spark.dying import dying_before
 from tests.spark.helpers import output, read_stream, run, write_batches
 from watersmeet import StreamJoin
+from watersmeet.epoch import protocol
 from watersmeet.errors import OptionError, WatersmeetError
 from watersmeet.observe.first_rows import SAMPLE_BYTES
 from watersmeet.observe.terminal import epoch_line
@@ -105,6 +107,15 @@ def _explained(join, capsys, *mode):
     capsys.readouterr()
     join.explain(*mode)
     return capsys.readouterr().out
+
+
+def test_a_crash_between_the_commit_and_progress_loses_no_event(spark, base, tmp_path):
+    with dying_before(protocol.Tell), pytest.raises(Exception, match="before Tell"):
+        run(chain(spark, base), tmp_path / "out", tmp_path / "ck")
+    log = Checkpoint(tmp_path / "ck").events
+    assert log.read()[1] == []
+    run(chain(spark, base), tmp_path / "out", tmp_path / "ck")
+    assert [(event["epoch"], event["kind"]) for event in log.read()[1]] == [(0, "plan")]
 
 
 def test_what_a_micro_batch_shows(spark, tmp_path):

@@ -12,6 +12,7 @@ from dataclasses import replace
 from watersmeet.adaptation.clean_up import BYTES_AT_ONCE, cleaning_orders
 from watersmeet.adaptation.ledger import DEFAULT_UPKEEP, GroupLedger
 from watersmeet.adaptation.spilling import SpillDecision, SpillSettings, decide_spill
+from watersmeet.epoch.after import words_of
 from watersmeet.epoch.events import Event
 from watersmeet.epoch.kinds import Batch, Clean, Cleaning, Closing, Epoch, Order, Spill, has_rows, orders_of
 from watersmeet.epoch.memory_shares import Held, MemoryShares, memory_shares
@@ -21,7 +22,7 @@ from watersmeet.epoch.task import SlotReport
 from watersmeet.epoch.tasks import windows_to_close
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.state.groups import Groups
-from watersmeet.state.manifest import Manifest
+from watersmeet.state.manifest import BEFORE_FIRST_EPOCH, Manifest
 
 ASKED_FOR = "asked for"
 STREAM_HAS_ENDED = "the stream has ended"
@@ -94,11 +95,11 @@ class Coordinator:
         self._decide(after)
 
     def events(self, epoch: Epoch, before: Manifest, reports: Sequence[SlotReport]) -> list[Event]:
-        """What the orders that an epoch on a state carried out have changed."""
+        """What an epoch on a state has changed: its plan, if that is another one, and by the orders it carried out."""
         number = before.epoch + 1
         counts = {(report.stage, report.slot): report.counts for report in reports}
         otherwise = epoch.reason if isinstance(epoch, Cleaning) else ASKED_FOR
-        events = []
+        events = self._plan_events(before, number)
         for order in orders_of(epoch):
             told = counts[order.stage, order.slot]
             reason = self._reasons.get(order, otherwise)
@@ -111,6 +112,15 @@ class Coordinator:
                     details = {"groups": len(cleaned), "stage": stage, "results": told.get("owed", 0)}
                     events.append(Event(number, "cleanUp", slot, reason, details))
         return events
+
+    def _plan_events(self, before: Manifest, number: int) -> list[Event]:
+        """Whether the state goes on with another plan than it was made by, if only with other probe orders."""
+        now, then = words_of(self.plan), before.plan
+        if before.epoch == BEFORE_FIRST_EPOCH or now == then:
+            return []
+        what = "probe orders" if now.trees == then.trees else "plan"
+        details = {"plan": now.trees, "orders": now.orders, "previousPlan": then.trees, "previousOrders": then.orders}
+        return [Event(number, "plan", None, f"started with other {what} than before", details)]
 
     def _decide(self, after: Manifest) -> None:
         self.orders, self._reasons, self.roomy_slots = (), {}, frozenset()

@@ -9,6 +9,7 @@ from watersmeet.adaptation.spill_policies import policy_named
 from watersmeet.adaptation.spilling import SpillSettings
 from watersmeet.epoch.kinds import Cleaning, Spill
 from watersmeet.errors import OptionError
+from watersmeet.plan.tree import mjoin
 from watersmeet.query.logical import JoinQuery, Stream, build_query
 from watersmeet.runtime.inprocess import InProcessQuery
 
@@ -104,6 +105,24 @@ def test_epochs_without_rows_leave_recent_arrivals_and_output_as_they_are(tmp_pa
     assert not list(running.clean_up())
     assert running.manifest.epoch == ran + 10
     assert recent() == before
+
+
+def test_other_probe_orders_alone_are_an_event(tmp_path):
+    query = asked(None)
+    rng, tree = np.random.default_rng(3), mjoin(3)
+    orders = {tree: ((1, 2), (0, 2), (0, 1))}
+    InProcessQuery(query, tmp_path, trees=[tree], orders=orders).run(batch(rng, 50, 0))
+    again = InProcessQuery(query, tmp_path, trees=[tree], orders=orders)
+    again.recover()
+    assert again.events == []
+    other = InProcessQuery(query, tmp_path, trees=[tree], orders={tree: ((2, 1), (0, 2), (0, 1))})
+    other.recover()
+    (event,) = other.events
+    assert (event.kind, event.reason) == ("plan", "started with other probe orders than before")
+    assert event.details["previousOrders"] == {"(a b c)": [[1, 2], [0, 2], [0, 1]]}
+    assert other.manifest.events == (event.to_dict(),)
+    other.run(batch(rng, 50, 0))
+    assert other.events == []
 
 
 def test_a_policy_of_the_users_own(tmp_path):

@@ -220,11 +220,11 @@ class EpochDriver:
         ran, after, checkpoint = self._ran, command.manifest, self._outside.checkpoint
         assert ran is not None
         self._ran, self._untold = None, []
+        checkpoint.events.append(after.events)
         if not ran.outcome.reports:
             return
         self.coordinator.note(command.epoch, after, ran.outcome.reports)
         checkpoint.write_statistics(self.coordinator.ledger.table(after.placement))
-        checkpoint.events.append(after.events)
         since, self._started = self._started, ran.times.started
         groups = self.coordinator.ledger.summary()
         self._outside.on_progress(progress_of(self._outside.results.query, self.plan, ran, after, since, groups))

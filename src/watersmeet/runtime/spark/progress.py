@@ -45,7 +45,9 @@ def progress_of(
     summary of what is known of partition groups."""
     times, reports, intake = ran.times, ran.outcome.reports, ran.outcome.intake
     seconds = times.started - since if since is not None else times.sent - times.started
-    counts = {name: count for name, count in counts_of(reports).items() if not is_gauge(name)}
+    counts = {
+        name: count for name, count in counts_of(reports, is_shown=after.outbox.shows).items() if not is_gauge(name)
+    }
     gauges = {name: count for name, count in after.totals.items() if is_gauge(name)}
     return EpochProgress(
         epoch=after.epoch,

@@ -55,7 +55,6 @@ READING = {  # whatever the session has set
     "datetimeRebaseMode": "CORRECTED",
     "int96RebaseMode": "CORRECTED",
 }
-_GLOB = re.compile(r"[*?\[\]{}\\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +176,7 @@ def _files(session: SparkSession, paths: Sequence[Path], schema: StructType) -> 
     if not paths:
         return session.createDataFrame([], schema)
     reader = session.read.format("parquet").schema(schema).options(**READING)
-    return reader.load([_GLOB.sub(r"\\\g<0>", str(path)) for path in paths])
+    return reader.load([GLOB.sub(r"\\\1", str(path)) for path in paths])
 
 
 def selected(query: JoinQuery, rows: DataFrame) -> DataFrame:
