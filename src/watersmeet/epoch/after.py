@@ -23,6 +23,7 @@ from watersmeet.plan.placement import Placement, even_placement
 from watersmeet.plan.probe_orders import orders_as_texts
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.state.manifest import (
+    GAUGES,
     ExtentRef,
     Manifest,
     Outbox,
@@ -33,17 +34,6 @@ from watersmeet.state.manifest import (
     before_first_epoch,
     placed,
 )
-
-GAUGES = (
-    "memory_bytes",
-    "state_bytes",
-    "active_bytes",
-    "closed_bytes",
-    "closed_rows",
-    "state_rows",
-    "store_bytes",
-)
-"""Counts that describe the moment; all others add up over the life of the query."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,18 +18,9 @@ from typing import Any
 from watersmeet.errors import CheckpointError
 from watersmeet.plan.placement import Placement
 from watersmeet.plan.stages import JoinPlan
-from watersmeet.state.manifest import ExtentRef, Manifest, PlanText, SegmentRef, extent_of
+from watersmeet.state.manifest import GAUGES, ExtentRef, Manifest, PlanText, SegmentRef, extent_of
 
 FORMAT_1 = 1
-GAUGES_OF_FORMAT_1 = (
-    "memory_bytes",
-    "state_bytes",
-    "active_bytes",
-    "closed_bytes",
-    "closed_rows",
-    "state_rows",
-    "store_bytes",
-)
 
 
 def is_format_1(manifest: dict[str, Any]) -> bool:
@@ -67,7 +58,7 @@ class OldCheckpoint:
                     extent = extent_of(entry)
                     name = layouts[extent.store].name
                     states[slot][name] = (*states[slot].get(name, ()), extent)
-        counters = {n: v for n, v in value["totals"].items() if n.split(".")[0] not in GAUGES_OF_FORMAT_1}
+        counters = {n: v for n, v in value["totals"].items() if n.split(".")[0] not in GAUGES}
         return Manifest(
             epoch=value["epoch"],
             batch=value["batch"],

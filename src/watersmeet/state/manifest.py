@@ -24,6 +24,16 @@ from watersmeet.plan.placement import Placement, even_placement
 from watersmeet.state.groups import Groups
 
 BEFORE_FIRST_EPOCH = -1
+GAUGES = (
+    "memory_bytes",
+    "state_bytes",
+    "active_bytes",
+    "closed_bytes",
+    "closed_rows",
+    "state_rows",
+    "store_bytes",
+)
+"""Counts that describe the moment; all others add up over the life of the query."""
 ACTIVE = 0
 SETTLED = 1
 """The generation of groups that were cleaned up and stay on disk; those closed by epoch e are numbered e + 2."""
