@@ -10,13 +10,13 @@ shift
 said=$(mktemp -d)
 trap 'kill $(jobs -p) 2>/dev/null; rm -rf "$said"' EXIT
 
-echo "tests that kill processes and tests that need no Spark run beside the others; what they say follows at the end"
-"$python" -m pytest -q -m "chaos" tests/spark "$@" >"$said/chaos" 2>&1 &
+echo "scenarios, tests that kill processes and tests that need no Spark run beside the others; what they say follows at the end"
+"$python" -m pytest -q -m "chaos or scenario" tests/spark "$@" >"$said/chaos" 2>&1 &
 chaos=$!
 "$python" -m pytest -q -m "not spark" --ignore tests/spark "$@" >"$said/others" 2>&1 &
 others=$!
 code=0
-"$python" -m pytest -q -m "spark and not chaos" tests/spark "$@" || code=1
+"$python" -m pytest -q -m "spark and not chaos and not scenario" tests/spark "$@" || code=1
 wait "$chaos" || code=1
 wait "$others" || code=1
 cat "$said/chaos" "$said/others"

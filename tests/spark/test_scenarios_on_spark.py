@@ -12,6 +12,8 @@ from tests.spark.acting import act, results
 from tests.spark.helpers import answer, join_of, output, random_batches, run, write_batches
 from watersmeet.engine.inbox import CHUNK_ROWS
 
+pytestmark = pytest.mark.scenario
+
 NOT_ON_SPARK = {
     "a_driver_wakes_up_too_late": "rival: the lock of a checkpoint lets no second driver in",
     "composite_keys_that_collide": "hash: on Spark the hash is Spark's own",

@@ -106,7 +106,7 @@ def test_a_child_whose_ignoring_parent_ends_first_is_counted_once(tmp_path):
 
 
 def test_a_command_that_fails_tells_why(tmp_path):
-    found = measure("import sys\nprint('so far')\nsys.exit('no further')", tmp_path)
+    found = measure("import sys\nprint('so far', flush=True)\nsys.exit('no further')", tmp_path)
     assert (found.code, found.output) == (1, "so far\nno further\n")
 
 

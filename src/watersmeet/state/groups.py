@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import chain
 
 import numpy as np
@@ -38,7 +39,7 @@ class Groups:
     @staticmethod
     def of(assignment: Sequence[int], slot: int) -> Groups:
         """What a slot owns, given the slot of every group."""
-        return Groups.where(np.asarray(assignment) == slot)
+        return _owned(tuple(assignment), slot)
 
     @staticmethod
     def where(mask: Mask) -> Groups:
@@ -109,6 +110,11 @@ class Groups:
     def __or__(self, others: Groups) -> Groups:
         size = max(self.high, others.high)
         return Groups.where(self.mask(size) | others.mask(size))
+
+
+@lru_cache(maxsize=4096)  # the same in every epoch
+def _owned(assignment: tuple[int, ...], slot: int) -> Groups:
+    return Groups.where(np.asarray(assignment) == slot)
 
 
 NO_GROUPS = Groups()

@@ -30,6 +30,7 @@ import os
 import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 
 from watersmeet.errors import CorruptSegmentError
@@ -45,6 +46,10 @@ SUFFIX = ".seg"
 FOLDERS_MAX = 8
 """Of so many folders a process keeps mapped files: those of a few queries, not of all it ever ran."""
 
+UNMAPPED_EVERY = 16
+"""A process looks every so many tasks for files that it has mapped and that others have removed."""
+
+_tasks = count()
 _verified: set[str] = set()
 """Durable files whose checksum this process has verified: they are immutable, so once is enough."""
 
@@ -81,10 +86,8 @@ class Tiers:
     def leave(self, dead: Iterable[str], task: str) -> None:
         """Take out of memory what this slot needs there no longer, and what failed attempts at this very task have
         left; what others have taken out is unmapped. (What no manifest names any more: `state/host_sweep.py`.)"""
-        for folder in (self.durable, self.memory):
-            mapped = _mapped.get(str(folder), {})
-            for name in [name for name in mapped if not os.path.exists(f"{folder}/{name}")]:
-                del mapped[name]
+        if next(_tasks) % UNMAPPED_EVERY == 0:
+            self._unmap_missing()
         if self.memory is None or not self.memory.is_dir():
             return
         for name in dead:
@@ -93,6 +96,12 @@ class Tiers:
         for entry in os.scandir(self.memory):
             if entry.name.startswith(f"{task}-"):
                 Path(entry.path).unlink(missing_ok=True)
+
+    def _unmap_missing(self) -> None:
+        for folder in (self.durable, self.memory):
+            mapped = _mapped.get(str(folder), {})
+            for name in [name for name in mapped if not os.path.exists(f"{folder}/{name}")]:
+                del mapped[name]
 
     def open(self, ref: SegmentRef) -> list[tuple[int, Run]]:
         """The (store, run) pairs of a segment; raises CorruptSegmentError with its name if its bytes are wrong."""
