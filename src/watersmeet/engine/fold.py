@@ -187,10 +187,17 @@ class _Work:
         self.task, self.merging, self.merge = task, merging, merge
         self.grid = Grid.over(task.groups, partitions, merging.cells)
         self._known: dict[int, tuple[Layer, int, int]] = {}
+        """Layers with their rows and bytes; kept, so that no other object gets their id."""
+        self._small: dict[int, bool] = {}
         any_length = merging.bounded(1)
         new = sum(any_length.of(run.rows, run.kept_bytes()) for chunk in arrived for _, run in chunk)
-        held = sum(self._length(layer, any_length) for layer in layers)
-        self.allowance = self.left = merging.allowance(new, held)
+        at_most = (
+            sum(layer.rows for layer in layers) + sum(ref.bytes for ref in task.segments.values()) // merging.row_bytes
+        )
+        self.allowance = merging.allowance(new, 0)
+        if merging.allowance(new, at_most) > self.allowance:  # only then the state counts, and is looked at closely
+            self.allowance = merging.allowance(new, sum(self._length(layer, any_length) for layer in layers))
+        self.left = self.allowance
         self.lengths = merging.bounded(self.allowance)
 
     def merge_small(self, shelf: Sequence[Layer], *, is_closed: bool) -> list[Layer]:
@@ -231,7 +238,11 @@ class _Work:
     def _is_small(self, layer: Layer) -> bool:
         if not layer.extents:
             return True
-        return 2 * self._length(layer, self.lengths) <= self.allowance and layer.is_whole(self.task.groups)
+        found = self._small.get(id(layer))
+        if found is None:
+            found = 2 * self._length(layer, self.lengths) <= self.allowance and layer.is_whole(self.task.groups)
+            self._small[id(layer)] = found
+        return found
 
     def _length(self, layer: Layer, lengths: Lengths) -> int:
         known = self._known.get(id(layer))

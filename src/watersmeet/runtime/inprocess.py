@@ -168,7 +168,7 @@ class InProcessQuery:
 
     def _run(self, command: protocol.Run) -> protocol.Event:
         epoch, before = command.epoch, self._before(command.before)
-        if self.setup.memory is not None:
+        if self.setup.memory is not None and self._drops.recent.get(before.epoch, True):
             sweep_host(self.setup.memory, before.epoch, lambda: self._drops.recent, lambda: before.segments)
         tasks = tasks_of(self.plan, before, epoch, self.coordinator.memory)
         batch = self._batch if has_rows(epoch) else {}

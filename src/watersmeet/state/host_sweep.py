@@ -45,12 +45,14 @@ def sweep_host(
     done = _swept_through(memory)
     if done is not None and done >= committed:
         return
-    try:
-        os.close(os.open(memory / f"{MARKER}{committed}", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    except FileExistsError:
-        return
+    marker = memory / f"{MARKER}{committed}"
     if done is None:
+        marker.touch()
         return  # the folder is new: nothing in it is older
+    try:
+        os.rename(memory / f"{MARKER}{done}", marker)
+    except FileNotFoundError:
+        return  # another task has begun
     names = dropped()
     missed = range(done + 1, committed + 1)
     if all(epoch in names for epoch in missed):
@@ -62,7 +64,6 @@ def sweep_host(
             is_older = not entry.name.startswith(MARKER) and int(entry.name.split("-", 1)[0]) <= committed
             if is_older and entry.name not in kept:
                 Path(entry.path).unlink(missing_ok=True)
-    (memory / f"{MARKER}{done}").unlink(missing_ok=True)
 
 
 def _swept_through(memory: Path) -> int | None:
