@@ -6,7 +6,7 @@ group without ever re-hashing. A group is a *contiguous range of the hash space*
     group = floor(upper 32 bits of the hash * partitions / 2**32)
 
 so a run that is sorted by hash is also sorted by group, and the rows of any range of groups are one slice of it.
-The same formula stands in `runtime/spark/source.py` as a Spark expression; a test keeps the two equal.
+The same formula stands in `runtime/spark/frames.py` as a Spark expression; a test keeps the two equal.
 """
 
 from __future__ import annotations
