@@ -24,7 +24,7 @@ demo: $(STAMP)  ## join live streams on this machine and show what happens
 test: $(STAMP)  ## run all tests, in three processes side by side
 	$(WITH_JAVA) bash scripts/test.sh $(BIN)/python
 
-soak: $(STAMP)  ## thousands of generated scenarios and drivers killed at random, about half an hour; WATERSMEET_EXAMPLES=2000
+soak: $(STAMP)  ## thousands of generated scenarios, long runs and drivers killed at random, about an hour; WATERSMEET_EXAMPLES=2000
 	$(WITH_JAVA) bash scripts/soak.sh $(BIN)/python
 
 check: $(STAMP)  ## formatting, lint, types and import layers, as CI does before the tests

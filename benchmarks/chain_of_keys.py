@@ -39,6 +39,8 @@ from benchmarks.machine import save
 from benchmarks.native_spark import START_US, STORES, session
 from watersmeet import StreamJoin
 from watersmeet.observe.explain import explain_text
+from watersmeet.runtime.spark.query import epochs_of
+from watersmeet.runtime.spark.stream_join import pieces_of
 
 KEYS = {"a": "x", "b": "x", "c": "xy", "d": "yz", "e": "z"}
 WHERE = "a.x = b.x AND b.x = c.x AND c.y = d.y AND d.z = e.z"
@@ -86,7 +88,7 @@ def run_ours(spark: SparkSession, data: Path, out: Path) -> Any:
     for name, df in sources(spark, data).items():
         join = join.stream(name, df, eventTime="ts")
     join = join.where(WHERE).within(WINDOW).select(*(f"{name}.n AS {name}n" for name in KEYS))
-    query, plan, options = join.build()
+    query, plan, options = pieces_of(join).build()
     text = explain_text(query, plan, options.slots)
     missing = [part for part in (*PLAN, f"{spark.sparkContext.defaultParallelism} slots,") if part not in text]
     assert not missing, f"{missing} intended, but the plan is\n{text}"
@@ -141,7 +143,7 @@ def measure(spark: SparkSession, name: str, start: Callable[..., Any], data: Pat
     whole = time.perf_counter() - began
     seconds = [p["durationMs"]["triggerExecution"] / 1000 for p in query.recentProgress if p["numInputRows"] > 0]
     if start is run_ours:
-        for epoch in query.epochs:
+        for epoch in epochs_of(query):
             busy = [counts.get("rows", 0) for counts in epoch.slot_counts]
             assert len(busy) == 3 * spark.sparkContext.defaultParallelism, "three stages on a slot per core intended"
             assert min(busy) > 0 or sum(epoch.rows.values()) == 0, f"a slot had no rows: {busy}"

@@ -137,7 +137,7 @@ def probe_with(delta: Run, target: Run, search: Callable[[Run, Ints, Ints], tupl
 
 
 def ours_search(target: Run, positions: Ints, t: Ints) -> tuple[Ints, Ints]:
-    return expand(rows_between(target, positions, t - WINDOW_US + 1, t + WINDOW_US))
+    return expand(rows_between(target, positions, t - WINDOW_US + 1, t + WINDOW_US - 1))
 
 
 def filter_search(target: Run, positions: Ints, t: Ints) -> tuple[Ints, Ints]:

@@ -50,6 +50,7 @@ from watersmeet import StreamJoin
 from watersmeet.plan.tree import parse_tree
 from watersmeet.query.logical import Stream, build_query
 from watersmeet.runtime.inprocess import InProcessQuery
+from watersmeet.runtime.spark.query import epochs_of
 
 STREAMS = "abcd"
 SCHEMA = "x BIGINT, y BIGINT, z BIGINT, ts TIMESTAMP, n BIGINT"
@@ -133,7 +134,7 @@ def run(spark: SparkSession, data: Path, out: Path, stages: int, rows: int) -> l
     writer = join.select(*(f"{name}.n AS {name}n" for name in STREAMS)).writeStream.foreachBatch(sink)
     query = writer.option("checkpointLocation", str(out)).trigger(availableNow=True).start()
     query.awaitTermination()
-    epochs, in_process = query.epochs, in_process_cpu_s(data, stages, len(seen))
+    epochs, in_process = epochs_of(query), in_process_cpu_s(data, stages, len(seen))
     assert len(epochs) == len(seen), "one call of the sink for every epoch"
     found = []
     for i in range(SKIPPED, len(seen)):

@@ -13,6 +13,7 @@ from typing import Any
 
 from watersmeet.epoch import protocol
 from watersmeet.epoch.kinds import Batch, Closing, Epoch
+from watersmeet.state.spark_log import LogEnd, Offsets
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class Manifest:
     """What is in that file."""
     open: frozenset[int] = frozenset()
     """Batches whose windows have yet to be closed."""
+    offsets: Offsets | None = None
 
 
 @dataclass(frozen=True)
@@ -71,13 +73,32 @@ def name_of(manifest: Manifest) -> str:
     return f"manifest {manifest.epoch}"
 
 
+# Spark's log, which is in order here: see `tests/torn_world.py`
+
+
+def offsets_of(number: int, made: str = "") -> Offsets:
+    """What a batch ends with; `made` tells batches of one number apart."""
+    return Offsets("query", f"offsets {number}{made}", f'v1\n{{}}\n{{"batch":{number}}}')
+
+
+def log_after(last: Manifest | None) -> LogEnd:
+    """The log when all batches of the state have run."""
+    if last is None or last.batch is None:
+        return LogEnd()
+    return LogEnd("query", last.batch, last.batch, offsets_of(last.batch))
+
+
+def batch_came(number: int) -> protocol.BatchCame:
+    return protocol.BatchCame(number, offsets_of(number - 1) if number else None, offsets_of(number))
+
+
 # How a driver carries out a command: the world after it, and the answer
 
 
 def decide(world: World, driver: Driver, command: protocol.Decide) -> tuple[World, Any]:
     last, goal = command.last, command.goal
     if isinstance(goal, protocol.JoinBatch):
-        return world, protocol.Decided(Batch(goal.number))
+        return world, protocol.Decided(Batch(goal.number, offsets=goal.offsets))
     is_open = last is not None and last.open
     return world, protocol.Decided(Closing(last.batch) if is_open else None)
 
@@ -95,11 +116,12 @@ def run(world: World, driver: Driver, command: protocol.Run) -> tuple[World, Any
 def _after(before: Manifest, epoch: Epoch, mark: str, merges: bool) -> Manifest:
     after = replace(before, epoch=before.epoch + 1, results=None, says=frozenset())
     match epoch:
-        case Batch(number):
+        case Batch(number, _, offsets):
             kept = frozenset() if merges else before.segments
             return replace(
                 after,
                 batch=number,
+                offsets=offsets,
                 segments=kept | {f"state of {mark}"},
                 results=f"results of {mark}",
                 says=frozenset({f"batch {number}"}),
@@ -202,7 +224,7 @@ def started(world: World, which: int) -> World:
     """A driver is started in place of the one that was there."""
     last = world.last
     driver = Driver(f"driver {which} with {world.restarts_left} to come", merges=which == 0)
-    event = protocol.Started(last, last is not None and ack_of(last.epoch) in world.files)
+    event = protocol.Started(last, last is not None and ack_of(last.epoch) in world.files, log_after(last))
     return _told(world, which, driver, event)
 
 
@@ -230,9 +252,9 @@ def _handed_over(world: World, which: int) -> Iterator[World]:
     last = driver.state.last
     seen = -1 if last is None or last.batch is None else last.batch
     if seen >= 0:
-        yield _told(world, which, driver, protocol.BatchCame(seen))
+        yield _told(world, which, driver, batch_came(seen))
     if seen + 1 < world.batches:
-        yield _told(world, which, driver, protocol.BatchCame(seen + 1))
+        yield _told(world, which, driver, batch_came(seen + 1))
 
 
 def _told(world: World, which: int, driver: Driver, event: Any) -> World:

@@ -5,6 +5,7 @@ import shutil
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -16,8 +17,10 @@ import pyarrow as pa
 from tests.crashing import EpochSink, Player
 from tests.oracle import canonical
 from tests.scenarios import ALL_GROUPS, Epoch, Scenario, Setting
+from tests.spoiling import spoil_copies
 from watersmeet.adaptation.spill_policies import policy_named
 from watersmeet.adaptation.spilling import SpillSettings
+from watersmeet.engine import generations, layers, mjoin, windows, work
 from watersmeet.engine.compaction import Merging
 from watersmeet.engine.inbox import chunks
 from watersmeet.epoch.after import Clock
@@ -39,7 +42,16 @@ EAGER = Merging(small_fan_in=2, tier_ratio=1.5)
 """Merges that do not wait for many batches."""
 STEPWISE = {"rows_per_arrived": 0, "share_of_state": 1 << 40, "fan_in": 2, "cells": 4, "share_every": 1}
 CLEAN_UPS_MAX = 300
-_RAM = "/dev/shm" if Path("/dev/shm").is_dir() else None
+BYTE_BOUNDS = (
+    (run, "RUN_BYTES_MAX"),
+    (mjoin, "BYTES_MAX"),
+    (mjoin, "UNEVEN_BYTES_MAX"),
+    (layers, "HELD_BYTES_MAX"),
+    (work, "HELD_BYTES_MAX"),
+    (windows, "BYTES_AT_ONCE"),
+    (generations, "BYTES_AT_ONCE"),
+)
+RAM = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
 def weak_hash(keys: list[pa.Array]) -> np.ndarray:
@@ -104,6 +116,7 @@ class Committed:
     attempts: tuple[pa.Table, ...] = ()
     has_cleaned: bool = False
     has_lost_attempts: bool = False
+    has_rivals: bool = False
 
     @property
     def totals(self) -> Mapping[str, int]:
@@ -113,7 +126,7 @@ class Committed:
         manifest, setup = self.engine.manifest, self.engine.setup
         files = {path.name: path.stat().st_size for path in self.engine.checkpoint.segments.glob("*")}
         named = {ref.name: ref.bytes for ref in manifest.segments.values()}
-        if self.has_lost_attempts:  # what these left is swept by the next driver
+        if self.has_rivals:  # what these left is swept by the next driver
             files = {name: size for name, size in files.items() if name in named}
         assert files == named, f"segments on disk {files}, in the manifest {named}"
         used = {extent.segment for extent in manifest.all_extents()}
@@ -140,10 +153,9 @@ class Committed:
 
 def epochs_in_process(scenario: Scenario) -> Iterator[Committed]:
     """Act the scenario out; each batch is handed over when it is committed, with all that followed from it."""
-    bytes_max = scenario.setting.merge_bytes or run.COLUMN_BYTES_MAX
     with (
-        tempfile.TemporaryDirectory(dir=_RAM, prefix="watersmeet-test-") as folder,
-        patch.object(run, "COLUMN_BYTES_MAX", bytes_max),
+        tempfile.TemporaryDirectory(dir=RAM, prefix="watersmeet-test-") as folder,
+        _bytes_bounded(scenario.setting.merge_bytes),
     ):
         setting = scenario.setting
         player = Player(_starter(scenario, Path(folder), setting), EpochSink(replaces=scenario.mode == "complete"))
@@ -154,11 +166,14 @@ def epochs_in_process(scenario: Scenario) -> Iterator[Committed]:
             memory = player.engine.setup.memory
             if epoch.wiped and memory is not None:
                 shutil.rmtree(memory, ignore_errors=True)
+            if epoch.spoiled and memory is not None:
+                spoil_copies(memory)
 
             def prepare(engine: InProcessQuery, epoch: Epoch = epoch) -> None:
                 engine.order(spilling(engine.plan, engine.manifest.placement, epoch.spill))
 
-            player.join(number, batch, Clock(epoch.now_ms, setting.idle_timeout_ms), epoch.failures, prepare)
+            clock = Clock(epoch.now_ms, setting.idle_timeout_ms, scenario.starts_ms[number])
+            player.join(number, batch, clock, epoch.failures, prepare)
             shown = [player.sink.new()]
             kept = range(player.engine.manifest.slots) if epoch.keep else ()
             if epoch.clean:
@@ -181,7 +196,17 @@ def epochs_in_process(scenario: Scenario) -> Iterator[Committed]:
                 tuple(player.engine.lost),
                 shown[-1] is not None,
                 player.has_lost_attempts,
+                player.has_rivals,
             )
+
+
+@contextmanager
+def _bytes_bounded(bytes_max: int | None) -> Iterator[None]:
+    """All that is bounded by bytes, bounded by so few."""
+    with ExitStack() as patches:
+        for module, name in BYTE_BOUNDS if bytes_max is not None else ():
+            patches.enter_context(patch.object(module, name, bytes_max))
+        yield
 
 
 def spilling(plan: JoinPlan, placement: Placement, pairs: Iterable[tuple[int, int]]) -> tuple[Spill, ...]:
@@ -204,6 +229,7 @@ def _starter(scenario: Scenario, folder: Path, setting: Setting) -> Callable[[Ep
 
     def start(sink: EpochSink) -> InProcessQuery:
         shutil.rmtree(folder / "memory", ignore_errors=True)
+        (folder / "memory").mkdir(parents=True)
         sink.folder = folder / "parts"
         memory = folder / "memory" / str(next(runs))  # of its own: an earlier driver may still be running
         return InProcessQuery(

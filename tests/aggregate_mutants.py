@@ -58,23 +58,23 @@ AGGREGATE_MUTANTS = [
     ),
     Mutant(
         "a group is divided",
-        "engine.groups:merged_groups",
+        "engine.groups:groups_in_parts",
         "may_split_keys=False",
         "may_split_keys=True",
         crashes="the parts of a group are merged again and again",
     ),
     Mutant(
         "merged groups are not combined",
-        "engine.groups:merged_groups",
-        "[combined(plan, run) for run in merge_runs(runs, may_split_keys=False)]",
-        "merge_runs(runs)",
+        "engine.groups:groups_in_parts",
+        "yield combined(plan, run)",
+        "yield run",
         crashes="several rows of a group do not fit the one row of its keys",
     ),
     Mutant(
         "merged groups forget the newest rows",
-        "engine.groups:merged_groups",
-        "merge_runs(runs, may_split_keys=False)]",
-        "merge_runs(runs[:-1], may_split_keys=False)]",
+        "engine.groups:groups_in_parts",
+        "merge_in_parts(runs,",
+        "merge_in_parts(runs[:-1],",
     ),
     Mutant(
         "the group of no rows is not shown",
@@ -92,14 +92,14 @@ AGGREGATE_MUTANTS = [
     Mutant(
         "a window has one pane less",
         "engine.windows:_windows",
-        "starts + np.int64(plan.window.length_us)",
         "starts + np.int64(plan.window.length_us - 1)",
+        "starts + np.int64(plan.window.length_us - 2)",
     ),
     Mutant(
         "what leaves a window is not cancelled",
         "engine.windows:_windows",
-        "running[end] - running[begin]",
-        "running[end]",
+        "running[begin + some.count] - running[begin]",
+        "running[begin + some.count]",
     ),
     Mutant(
         "only the last window of a pane is touched",

@@ -14,8 +14,11 @@ Mishaps of a batch or of a clean-up, in the order they befall it (`failures`, `c
     silent             the sources are silent for a while
     again              all goes well, and Spark hands the batch over again
     restart            the driver ends between two batches, and a new one starts
+    torn HOW           the batch ends well; then state and Spark's log are torn apart (`tests/tearing.py`), a new driver
+                       must refuse them and do nothing, and they are put back
 """
 
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,9 +27,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from tests.tearing import LOG, STATE, TEARS, copied, put_back
 from watersmeet.epoch import protocol
 from watersmeet.epoch.after import Clock
-from watersmeet.errors import WatersmeetError
+from watersmeet.errors import CheckpointError, WatersmeetError
 from watersmeet.runtime.inprocess import InProcessQuery, LostAttempt
 from watersmeet.state.manifest import ResultFile
 
@@ -95,7 +99,9 @@ class EpochSink:
 
 
 def _sorted(results: pa.Table) -> list[str]:
-    return sorted(map(repr, results.to_pylist()))
+    """Rows in any one order; times as numbers, since Python has no dates before year 1 or after 9999."""
+    plain = [column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column for column in results.columns]
+    return sorted(map(repr, zip(*(column.to_pylist() for column in plain), strict=True)))
 
 
 class Player:
@@ -105,14 +111,14 @@ class Player:
         self.sink = sink
         self._start = start
         self.engine = start(self.sink)
-        self.has_lost_attempts = False
-        """Whether files may be left over that only the next driver sweeps."""
+        self.has_lost_attempts = self.has_rivals = False
+        """Whether files of results, or of any kind, may be left over that only the next driver sweeps."""
 
     def restart(self, start: Callable[[EpochSink], InProcessQuery] | None = None) -> None:
         """The driver is gone, wherever it was; a new one is made, perhaps with another setting."""
         self._start = start or self._start
         self.engine = self._start(self.sink)
-        self.has_lost_attempts = self.engine.checkpoint.latest() is None  # then nobody sweeps
+        self.has_lost_attempts = self.has_rivals = self.engine.checkpoint.latest() is None  # then nobody sweeps
 
     def join(
         self,
@@ -143,6 +149,8 @@ class Player:
                     self._to_the_end(steps(self.engine))
                 case "rival":
                     self._with_rival(steps, int(detail), prepare)
+                case "torn":
+                    self._tear(steps, detail, prepare)
                 case "duel":
                     self._duel(steps, Random(int(detail)), prepare)
                 case _:
@@ -195,7 +203,7 @@ class Player:
         self.restart()
         prepare(self.engine)
         self._to_the_end(steps(self.engine))
-        self.has_lost_attempts = True
+        self.has_lost_attempts = self.has_rivals = True
         _go_on(paused, 1 << 20)
 
     def _duel(self, steps: Steps, chance: Random, prepare: Callable[[InProcessQuery], None]) -> None:
@@ -211,9 +219,46 @@ class Player:
         self.restart()
         prepare(self.engine)
 
+    def _tear(self, steps: Steps, how: str, prepare: Callable[[InProcessQuery], None]) -> None:
+        checkpoint, before = self.engine.checkpoint.location, self.engine.checkpoint.ending()
+        with tempfile.TemporaryDirectory() as folder:
+            older = copied(checkpoint, Path(folder) / "older")
+            self._to_the_end(steps(self.engine))
+            sound, sent = copied(checkpoint, Path(folder) / "sound"), dict(self.sink.received)
+            after = self.engine.checkpoint.ending()
+            assert after is not None
+            if before is None or before.batch != after.batch:  # or an older part would not be older
+                TEARS[how](checkpoint, older)
+                torn = _contents(checkpoint)
+                refusal = _refusal(lambda: steps(self._start(self.sink)))
+                assert refusal in ("DIFFERENT_BATCHES", "CHECKPOINT_DAMAGED"), f"{how}: refused because {refusal}"
+                assert self.sink.received == sent, f"{how}: results were sent"
+                assert _contents(checkpoint) == torn, (
+                    f"{how}: something was written: {_contents(checkpoint).keys() ^ torn.keys()}"
+                )
+                put_back(checkpoint, sound)
+        self.restart()
+        prepare(self.engine)
+
     def _to_the_end(self, steps: Iterator[protocol.Command]) -> None:
         for _ in steps:
             pass
+
+
+def _refusal(begin: Callable[[], Iterator[protocol.Command]]) -> str:
+    """Why a driver refuses to do anything."""
+    try:
+        for _ in begin():
+            pass
+    except CheckpointError as error:
+        return error.error_class
+    return "it does not"
+
+
+def _contents(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path): path.read_bytes() for part in (STATE, LOG) for path in (folder / part).rglob("*") if path.is_file()
+    }
 
 
 def _bounded(steps: Steps) -> Steps:

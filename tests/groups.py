@@ -78,6 +78,7 @@ class GroupsOracle:
             Counter(),
             idle_timeout_ms=scenario.setting.idle_timeout_ms,
             now_ms=[epoch.now_ms for epoch in scenario.epochs],
+            starts_ms=scenario.starts_ms,
         )
         for batch, rows in found:
             times = [rows[s.name][s.event_time] for s in query.streams] if query.windowed else [0]

@@ -60,15 +60,15 @@ class Mutant:
         return made[function.__name__].__code__
 
 
-_RESULTS = "engine.work:Work.results"
-_ADD = "self._add(first + i, run)"
+RESULTS = "engine.work:Work.results"
+ADD = "self._add(first + i, run)"
 _LOOP = """    for i in range(len(node.inputs)):
         for run in self._delta(node, i, deltas):
             first, last = node.first_store, node.first_store + len(node.inputs)
             found = probe(node, i, run, self.stores[first:last], counts=self.tally.counts)
             yield from self.tally.timed("probe", found)
             self._add(first + i, run)"""
-_EAGER = """self._add(first + i, run)
+EAGER = """self._add(first + i, run)
             span = node.inputs[i].span_us or 1 << 61
             self.stores[first + i] = [r for r in self.stores[first + i] if r.time_max + span > run.time_max]"""
 
@@ -88,13 +88,13 @@ def _stored_first(which: str) -> str:
 
 MUTANTS = [
     # windows
-    Mutant("next row may be a whole window older", "engine.mjoin:_Hop._search", "_span(target) + 1", "_span(target)"),
-    Mutant("next row must be two moments newer", "engine.mjoin:_Hop._search", "_span(target) + 1", "_span(target) + 2"),
-    Mutant("limit of the first row too late", "engine.mjoin:_Hop.start", "latest + self._s", "latest + 1 + self._s"),
-    Mutant("limit of a bound row too late", "engine.mjoin:_Hop._bind", "times + self._s", "times + 1 + self._s"),
-    Mutant("limit of a bound row too early", "engine.mjoin:_Hop._bind", "times + self._s", "times - 1 + self._s"),
+    Mutant("next row may be a whole window older", "engine.mjoin:_Hop._search", "needles], self", "needles] - 1, self"),
+    Mutant("next row must be two moments newer", "engine.mjoin:_Hop._search", "needles], self", "needles] + 1, self"),
+    Mutant("limit of the first row too late", "engine.mjoin:_Hop.start", "last = last_m", "last = 1 + last_m"),
+    Mutant("limit of a bound row too late", "engine.mjoin:_Hop._bind", "end = last_m", "end = 1 + last_m"),
+    Mutant("limit of a bound row too early", "engine.mjoin:_Hop._bind", "end = last_m", "end = -1 + last_m"),
     Mutant(
-        "limit forgets the rows before", "engine.mjoin:_Hop._bind", "np.minimum(partials.limit[parents], end)", "end"
+        "limit forgets the rows before", "engine.mjoin:_Hop._bind", "np.minimum(partials.last[parents], end)", "end"
     ),
     Mutant(
         "latest forgets the rows before",
@@ -106,26 +106,26 @@ MUTANTS = [
     Mutant(
         "run skipped at its last moment",
         "engine.kernels:rows_between",
-        "low <= target.time_max",
-        "low < target.time_max",
+        "first <= target.time_max",
+        "first < target.time_max",
     ),
     Mutant(
         "run skipped at its first moment",
         "engine.kernels:rows_between",
-        "high > target.time_min",
-        "high > target.time_min + 1",
+        "last >= target.time_min",
+        "last > target.time_min",
     ),
     Mutant(
         "whole key taken too early",
         "engine.kernels:rows_between",
-        "high.min() > target.time_max",
-        "high.min() >= target.time_max",
+        "last.min() >= target.time_max",
+        "last.min() >= target.time_max - 1",
     ),
     Mutant(
         "whole key taken too late a start",
         "engine.kernels:rows_between",
-        "low.max() <= target.time_min",
-        "low.max() <= target.time_min + 1",
+        "first.max() <= target.time_min",
+        "first.max() <= target.time_min + 1",
     ),
     Mutant(
         "rank base forgotten in a probe", "engine.kernels:rows_between", "found + np.int64(target.rank_base)", "found"
@@ -160,14 +160,14 @@ MUTANTS = [
         "[(left.columns[0], right.columns[0])]:",
     ),
     # deltas and chunks
-    Mutant("a delta is not seen by later inputs", _RESULTS, _ADD, "self.arrived.append((first + i, run))"),
+    Mutant("a delta is not seen by later inputs", RESULTS, ADD, "self.arrived.append((first + i, run))"),
     Mutant(
         "the first delta is not seen by later inputs",
-        _RESULTS,
-        _ADD,
-        f"{_ADD} if i else self.arrived.append((first + i, run))",
+        RESULTS,
+        ADD,
+        f"{ADD} if i else self.arrived.append((first + i, run))",
     ),
-    Mutant("deltas of later inputs are probed too", _RESULTS, _LOOP, _stored_first("node.children[i] is None")),
+    Mutant("deltas of later inputs are probed too", RESULTS, _LOOP, _stored_first("node.children[i] is None")),
     Mutant(
         "a chunk forgets earlier chunks",
         "engine.step:_run_nodes",
@@ -212,16 +212,16 @@ MUTANTS = [
     # trees: what a node hands on
     Mutant(
         "intermediate results are stored before they probe",
-        _RESULTS,
+        RESULTS,
         _LOOP,
         _stored_first("node.children[i] is not None"),
     ),
-    Mutant("results of a child are not stored", _RESULTS, _ADD, f"{_ADD} if node.children[i] is None else None"),
+    Mutant("results of a child are not stored", RESULTS, ADD, f"{ADD} if node.children[i] is None else None"),
     Mutant(
         "results of another stage are not stored",
-        _RESULTS,
-        _ADD,
-        f"{_ADD} if node.children[i] is not None or hasattr(node.inputs[i].tree, 'stream') else None",
+        RESULTS,
+        ADD,
+        f"{ADD} if node.children[i] is not None or hasattr(node.inputs[i].tree, 'stream') else None",
     ),
     Mutant(
         "results of a child are fed twice",
@@ -241,8 +241,13 @@ MUTANTS = [
         "np.full(joined.rows, ordinal, ",
         "np.full(joined.rows, (ordinal + 1) % len(target.inputs), ",
     ),
-    Mutant("an exchange tells the limit for the time", "engine.outbox:_frame", "partials.latest", "partials.limit"),
-    Mutant("an exchange tells the time for the limit", "engine.outbox:_payload", "partials.limit", "partials.latest"),
+    Mutant("an exchange tells the limit for the time", "engine.outbox:_frame", "partials.latest", "partials.last"),
+    Mutant(
+        "an exchange tells the time for the limit",
+        "engine.outbox:_payload",
+        "limits_of_last(joined.partials.last)",
+        "joined.partials.latest",
+    ),
     Mutant("runs of results mix up keys", "engine.outbox:runs_of", "partials.ranks)", "np.sort(partials.ranks))"),
     # trees: keys and predicates of a node
     Mutant(
@@ -267,120 +272,4 @@ MUTANTS = [
         "if len(streams_of(node)) == len(ordinal)",
     ),
     # trees: intervals
-    Mutant("stored results never end", "engine.mjoin:_Hop._still_open", "if ends is None or", "if True or"),
-    Mutant(
-        "stored results end a moment late",
-        "engine.mjoin:_Hop._still_open",
-        "> partials.latest[needles]",
-        ">= partials.latest[needles]",
-    ),
-    Mutant("limit is the longest", "engine.mjoin:_Hop._bind", "np.minimum(partials.limit", "np.maximum(partials.limit"),
-    Mutant("latest is the earliest", "engine.mjoin:_Hop._bind", "np.maximum(partials.lat", "np.minimum(partials.lat"),
-    Mutant("limit of a probing result unknown", "engine.mjoin:_Hop.start", "if ends is None else", "if True else"),
-    Mutant("limit of a bound result unknown", "engine.mjoin:_Hop._bind", "if ends is None else", "if True else"),
-    Mutant(
-        "the span of results is too short",
-        "plan.layout:lay_out",
-        "_span(query, streams_of(tree))",
-        "_span(query, streams_of(tree)) if limit is None else 1",
-    ),
-    Mutant(
-        "results expire by their latest time",
-        "engine.compaction:ends_of",
-        "run.payload.column(layout.limit).slice(rows.start, run.rows).to_numpy()",
-        "run.times(rows)",
-    ),
-    # time
-    Mutant("nothing is late", "engine.inbox:_keep", "if late.any():", "if False:"),
-    Mutant(
-        "on the watermark is late",
-        "engine.inbox:_keep",
-        "_micros(column) < watermark_us",
-        "_micros(column) <= watermark_us",
-    ),
-    Mutant("no event time is a time", "engine.inbox:_keep", "keep &= timed", "pass"),
-    Mutant("the fastest stream leads", "epoch.after:_watermark", "reached = min(", "reached = max("),
-    Mutant(
-        "the watermark falls",
-        "epoch.after:_watermark",
-        "return reached if before is None else max(before, reached)",
-        "return reached",
-    ),
-    Mutant("the watermark ignores delays", "epoch.after:_watermark", "t - plan.delays_us[i]", "t"),
-    Mutant("the watermark forgets earlier batches", "epoch.task:later", "max(a, b)", "b"),
-    Mutant(
-        "a stream not yet seen does not count",
-        "epoch.after:_watermark",
-        "if not active or any(t is None for t in latest):",
-        "if not any(t is not None for t in latest):",
-    ),
-    Mutant(
-        "idle a moment early",
-        "epoch.after:_with_times",
-        "now - last > timeout",
-        "now - last >= timeout",
-    ),
-    # expiry
-    Mutant(
-        "extents expire a moment early",
-        "epoch.task:expired",
-        "expires_us <= watermark_us",
-        "expires_us <= watermark_us + 1",
-    ),
-    Mutant("rows expire a moment early", "engine.compaction:by_bucket", "> watermark_us", "> watermark_us + 1"),
-    Mutant("extents expire with their first row", "engine.generations:end_of", "ends.max()", "ends.min()"),
-    Mutant("expiry ignores delays", "engine.fold:_watermark_bound", "latest[stream] - delay", "latest[stream]"),
-    Mutant("expiry follows the fastest stream", "engine.fold:_watermark_bound", "bound = min(", "bound = max("),
-    Mutant("expiry before the batch is probed", _RESULTS, _ADD, _EAGER),
-    # predicates and results
-    Mutant(
-        "residuals are not applied",
-        "engine.mjoin:_Hop.filtered",
-        "if newest in residual.inputs and residual.inputs <= bound:",
-        "if False:",
-    ),
-    Mutant(
-        "predicates over one stream miss the row that probes",
-        "engine.mjoin:probe",
-        "hop.filtered(hop.start(part + int(delta.starts[0]), ranks[part]), origin)",
-        "hop.start(part + int(delta.starts[0]), ranks[part])",
-    ),
-    Mutant(
-        "predicates over one stream have no node",
-        "plan.nodes:_residuals",
-        "streams <= inside for inside in joined",
-        "streams <= inside for inside in inputs",
-    ),
-    Mutant(
-        "a registered predicate that knows nothing says yes",
-        "engine.calls:_from_rows",
-        "None if value is None else bool(value)",
-        "value is None or bool(value)",
-    ),
-    Mutant(
-        "a registered predicate is called for decided rows only",
-        "engine.expressions:_where_open",
-        "undecided = pc.fill_null(pc.not_equal(known, decisive), True)",
-        "undecided = pc.fill_null(pc.equal(known, decisive), True)",
-    ),
-    Mutant(
-        "a predicate that may fail comes before its guard",
-        "plan.residual_order:evaluation_order",
-        "is_safe[i] or i == waiting[0]",
-        "True",
-    ),
-    Mutant(
-        "rows of several runs are gathered in the wrong order",
-        "engine.bound:_locate",
-        "place[index]",
-        "np.sort(place[index])",
-    ),
-    Mutant(
-        "the first rows of a run are gathered for those that are left",
-        "engine.bound:_cut",
-        "rows[index[low:high] - first]",
-        "rows[np.arange(high - low)]",
-    ),
-    Mutant("unknown is true", "engine.expressions:evaluate", "fill_null(False)", "fill_null(True)"),
-    Mutant("results mix up rows", "engine.mjoin:Bound.narrowed", "self.index[rows]", "np.sort(self.index[rows])"),
 ]

@@ -58,6 +58,7 @@ def nested_loop_join(
     predicates: Sequence[Predicate] | None = None,
     idle_timeout_ms: int | None = None,
     now_ms: Sequence[int] | None = None,
+    starts_ms: Sequence[int] | None = None,
 ) -> Answer:
     """Every combination of rows, one of each stream, that agrees on the key classes, the windows and the predicates.
 
@@ -65,7 +66,7 @@ def nested_loop_join(
     residuals if they are given.
     """
     answer = Answer([Counter() for _ in batches])
-    found = combinations(query, batches, answer.late, predicates, idle_timeout_ms, now_ms)
+    found = combinations(query, batches, answer.late, predicates, idle_timeout_ms, now_ms, starts_ms)
     for batch, rows in found:
         result = tuple(rows[item.column.stream][item.column.name] for item in query.select)
         answer.batches[batch][tuple(map(_comparable, result))] += 1
@@ -79,11 +80,13 @@ def combinations(
     predicates: Sequence[Predicate] | None = None,
     idle_timeout_ms: int | None = None,
     now_ms: Sequence[int] | None = None,
+    starts_ms: Sequence[int] | None = None,
 ) -> Iterator[tuple[int, dict[str, Row]]]:
     """The results as rows by stream, each with the batch that completes it; late rows are counted."""
     if predicates is None:
         predicates = [lambda rows, e=e: value_of(e, rows) for e in query.residuals]
-    history = _in_time(query, batches, late, idle_timeout_ms, now_ms or [0] * len(batches))
+    never = [0] * len(batches)
+    history = _in_time(query, batches, late, idle_timeout_ms, now_ms or never, starts_ms or never)
     for combination in _same_key(query, history, ()):
         rows = {stream.name: row for stream, (_, row) in zip(query.streams, combination, strict=True)}
         if _in_windows(query, rows) and all(predicate(rows) is True for predicate in predicates):
@@ -96,13 +99,14 @@ def _in_time(
     late: Counter,
     idle_timeout_ms: int | None,
     now_ms: Sequence[int],
+    starts_ms: Sequence[int],
 ) -> list[list[tuple[int, Row]]]:
     """Per stream the (batch, row) pairs that count: not late by the watermark their batch started with, and timed."""
     history: list[list[tuple[int, Row]]] = [[] for _ in query.streams]
     latest: list[int | None] = [None] * len(query.streams)
     seen_ms: list[int | None] = [None] * len(query.streams)
     watermark: int | None = None
-    for number, (batch, now) in enumerate(zip(batches, now_ms, strict=True)):
+    for number, (batch, now, started) in enumerate(zip(batches, now_ms, starts_ms, strict=True)):
         for i, stream in enumerate(query.streams):
             rows = rows_of(batch[stream.name]) if stream.name in batch else []
             if rows:
@@ -119,16 +123,16 @@ def _in_time(
                 else:
                     history[i].append((number, row))
                 latest[i] = time if latest[i] is None else max(latest[i], time)
-        active = [i for i in range(len(query.streams)) if not _is_idle(seen_ms[i], now, idle_timeout_ms)]
+        active = [i for i in range(len(query.streams)) if not _is_idle(seen_ms[i], started, now, idle_timeout_ms)]
         if query.windowed and active and all(latest[i] is not None for i in active):
             reached = min(latest[i] - query.streams[i].delay_us for i in active)
             watermark = reached if watermark is None else max(watermark, reached)
     return history
 
 
-def _is_idle(seen_ms: int | None, now: int, timeout_ms: int | None) -> bool:
-    """A stream that was never seen is not idle: it holds the watermark back."""
-    return timeout_ms is not None and seen_ms is not None and now - seen_ms > timeout_ms
+def _is_idle(seen_ms: int | None, started_ms: int, now: int, timeout_ms: int | None) -> bool:
+    """A stream that was never seen is not idle: it holds the watermark back. While no driver ran, none was silent."""
+    return timeout_ms is not None and seen_ms is not None and now - max(seen_ms, started_ms) > timeout_ms
 
 
 def _same_key(query: JoinQuery, history: list[list[tuple[int, Row]]], chosen: tuple) -> Iterator[tuple]:

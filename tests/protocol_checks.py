@@ -11,30 +11,92 @@ from unittest import mock
 import numpy as np
 import pyarrow as pa
 
+from tests import torn_world
 from tests.abstract_world import enumerate_worlds, first_world
+from tests.power import RAM
+from tests.power_play import play
+from tests.tearing import TEARS, copied
+from tests.torn_world import enumerate_torn
 from watersmeet.adaptation.coordinator import Coordinator
 from watersmeet.epoch.after import Clock, manifest_after, nothing_yet
 from watersmeet.epoch.driving import Drive
 from watersmeet.epoch.kinds import Batch, Clean, Cleaning, Closing, Spill, Takeover
 from watersmeet.epoch.protocol import GiveUp, Look, Started
 from watersmeet.epoch.task import Intake, Outcome, SlotReport, no_intake
+from watersmeet.epoch.tied import batch_difference
 from watersmeet.plan.default_tree import default_tree
 from watersmeet.plan.keys import key_name
 from watersmeet.plan.placement import Placement
 from watersmeet.plan.stages import JoinPlan, plan_join
 from watersmeet.query.logical import JoinQuery, Stream, build_query
 from watersmeet.runtime.inprocess import InProcessQuery
+from watersmeet.runtime.inprocess_log import plan_batch
+from watersmeet.runtime.repair import apply, look
 from watersmeet.state.checkpoint import Checkpoint
 from watersmeet.state.manifest import Manifest, SegmentRef
 from watersmeet.state.manifest_json import from_json, to_json
+from watersmeet.state.spark_log import LogEnd, Offsets, SparkLog
+from watersmeet.state.tiers import segment_name, task_name
 
 SCHEMA = pa.schema([("k", pa.int64()), ("ts", pa.timestamp("us", "UTC"))])
 GROUPS = 4
+POWER_SEEDS = (*range(40), 176)
+"""The last is a cut that loses a folder of the sink's, if it can be lost."""
+"""Most mutants are caught by one of the first three."""
 
 
 def check_worlds() -> None:
     for results_in in ("checkpoint", "sink"):
         enumerate_worlds(first_world(2, 1, results_in))
+
+
+def check_torn() -> None:
+    enumerate_torn(torn_world.World(items=3, mishaps_left=1, crashes_left=1))
+    enumerate_torn(torn_world.World(items=3, mishaps_left=2, crashes_left=0))
+
+
+def check_untied() -> None:
+    """A manifest that does not name offsets is followed by its own batch, or the next, and by no other."""
+    last = replace(_manifest(), batch=2)
+    came = [batch_difference(last, number, None, Offsets("query", "hash")) for number in range(5)]
+    assert [difference is None for difference in came] == [False, False, True, True, False]
+    first = [batch_difference(None, number, None, Offsets("query", "hash")) for number in range(2)]
+    assert [difference is None for difference in first] == [True, False], "without state the first batch is not batch 0"
+
+
+def check_logs() -> None:
+    """Of two batches that end with the same number of listed files, the one is not taken for the other."""
+    with tempfile.TemporaryDirectory() as folder:
+        log = SparkLog(Path(folder))
+        plan_batch(log, 0)
+        found, path = log.offsets(0), log.folder / "offsets" / "0"
+        path.write_text(path.read_text().replace('"batchTimestampMs":0', '"batchTimestampMs":1'))
+        anew = log.offsets(0)
+        assert found is not None
+        assert anew is not None
+        assert (found.sources, found != anew) == (anew.sources, True), "a batch made anew is taken for the one before"
+
+
+def check_repair() -> None:
+    """After a repair Spark's log ends with the batch that the state ends with, and the next one is joined."""
+    rows = pa.table([pa.array([1], pa.int64()), pa.array([5]).cast(SCHEMA.field("ts").type)], schema=SCHEMA)
+    for how, way, last in (("older-state", "rewind", 0), ("no-log", "put-back", 3), ("another-log", "put-back", 3)):
+        with tempfile.TemporaryDirectory() as folder:
+            location = Path(folder) / "ck"
+            for number in range(4):
+                InProcessQuery(_query(), location, partitions=GROUPS).run({"a": rows, "b": rows})
+                if number == 0:
+                    older = copied(location, Path(folder) / "older")
+            TEARS[how](location, older)
+            checkpoint = Checkpoint(location)
+            apply(checkpoint, look(checkpoint), way)
+            assert look(checkpoint).difference is None, f"{how}: {look(checkpoint).difference}"
+            is_enough = last == 0 or checkpoint.spark_log.offsets(last - 1) is not None
+            assert is_enough, f"{how}: Spark needs the offsets of the last two batches"
+            InProcessQuery(_query(), location, partitions=GROUPS).run({"a": rows, "b": rows})
+            ending = checkpoint.ending()
+            assert ending is not None
+            assert ending.batch == last + 1
 
 
 def check_syncs() -> None:
@@ -72,6 +134,13 @@ def _recorded() -> Iterator[tuple[list[int], list[int]]]:
         yield synced, at_commit
 
 
+def check_power() -> None:
+    """Power cuts lose and repeat nothing."""
+    for seed in POWER_SEEDS:
+        with tempfile.TemporaryDirectory(dir=RAM) as folder:
+            play(Path(folder), seed)
+
+
 def check_manifests() -> None:
     """Without rows nothing changes that rows change; and a manifest is read as it was written."""
     plan = _plan()
@@ -79,11 +148,21 @@ def check_manifests() -> None:
     first = nothing_yet(plan, 2)
     for number, (rows, now_ms) in enumerate([((1, 1), 5), ((0, 1), 1000)]):
         intake = Intake(rows, (100 if rows[0] else None, 200))
-        first = manifest_after(plan, first, Batch(number), Outcome((), intake), replace(late, now_ms=now_ms))
-    assert (first.watermark_us, first.batch) == (100, 1)
+        batch = Batch(number, offsets=Offsets("query", f"offsets {number}", "text"))
+        first = manifest_after(plan, first, batch, Outcome((), intake), replace(late, now_ms=now_ms))
+    assert (first.watermark_us, first.batch, first.offsets) == (100, 1, Offsets("query", "offsets 1"))
     for epoch in (Cleaning((), ""), Closing(50), Takeover()):
         then = manifest_after(plan, first, epoch, Outcome((), no_intake(plan)), late)
-        for name in ("watermark_us", "times_max_us", "last_seen_ms", "batch", "placement", "extents", "counters"):
+        for name in (
+            "watermark_us",
+            "times_max_us",
+            "last_seen_ms",
+            "batch",
+            "offsets",
+            "placement",
+            "extents",
+            "counters",
+        ):
             assert getattr(then, name) == getattr(first, name), f"{type(epoch).__name__} changes {name}"
         assert then.epoch == first.epoch + 1
     owners = dict.fromkeys(first.placement.owners, (1, 0, 1, 0))
@@ -113,24 +192,25 @@ def check_ledger() -> None:
 
 
 def check_sweep() -> None:
-    """A takeover removes what it saw and the last manifest does not name, and nothing else."""
+    """A takeover removes what it saw of ours and the last manifest does not name, and nothing else."""
     with tempfile.TemporaryDirectory() as folder:
         checkpoint = Checkpoint(Path(folder))
         checkpoint.segments.mkdir(parents=True)
-        for name in ("live", "orphan"):
+        kept, orphan, newer = (segment_name(task_name(0, 0, 0), attempt, 0) for attempt in ("live", "orphan", "newer"))
+        for name in (kept, orphan, "notes.bak"):
             (checkpoint.segments / name).touch()
         seen = checkpoint.files()
-        (checkpoint.segments / "newer").touch()  # of a driver that has taken over since
-        live = replace(nothing_yet(_plan(), 1), epoch=3, segments={"live": SegmentRef("live", 0, 0)})
+        (checkpoint.segments / newer).touch()  # of a driver that has taken over since
+        live = replace(nothing_yet(_plan(), 1), epoch=3, segments={kept: SegmentRef(kept, 0, 0)})
         checkpoint.sweep(live, seen)
-        assert {path.name for path in checkpoint.segments.iterdir()} == {"live", "newer"}
+        assert {path.name for path in checkpoint.segments.iterdir()} == {kept, newer, "notes.bak"}
 
 
 def check_stopping() -> None:
     """A driver that is stopped carries out nothing more, and one that fails says why."""
     done: list[object] = []
     drive = Drive({Look: done.append}, is_stopped=lambda: True)
-    drive.play(Started(_manifest(), True))
+    drive.play(Started(_manifest(), True, LogEnd()))
     assert done == []
     assert drive.state.is_closed
 
@@ -139,7 +219,7 @@ def check_stopping() -> None:
 
     drive, given = Drive({Look: fail}), []
     try:
-        for command in drive.steps(Started(_manifest(), True)):
+        for command in drive.steps(Started(_manifest(), True, LogEnd())):
             given.append(type(command))
     except ZeroDivisionError:
         given.append(ZeroDivisionError)
@@ -173,7 +253,12 @@ def _output(coordinator: Coordinator, after: Manifest) -> float:
 
 CHECKS = {
     "worlds": check_worlds,
+    "torn": check_torn,
+    "untied": check_untied,
+    "logs": check_logs,
+    "repair": check_repair,
     "syncs": check_syncs,
+    "power": check_power,
     "manifests": check_manifests,
     "ledger": check_ledger,
     "sweep": check_sweep,

@@ -4,6 +4,7 @@ By the check that must catch them: hand-written "scenarios", or one of `tests/pr
 """
 
 from tests.mutants import Mutant
+from tests.power_mutants import POWER_MUTANTS
 
 _ADVANCE = "epoch.protocol:advance"
 _TAKES_OVER = "return _run(replace(_expecting(state, Phase.LOOKING), seen=files), Takeover())"
@@ -15,12 +16,13 @@ _REMOVES = """known = command.manifest.epoch in self.setup.parts.parts
             self.setup.parts.add(command.manifest.epoch, command.manifest.outbox.files)
             remove_results(self.slots.results, command.manifest.outbox.files if known else ())"""
 
+
 PROTOCOL_MUTANTS = {
     "worlds": [
         Mutant(
             "an unsent epoch is not sent after a crash",
             "epoch.protocol:_started",
-            "if not is_acknowledged:",
+            "if not start.is_acknowledged:",
             "if False:",
         ),
         Mutant("takeover sweeps before it commits", _ADVANCE, _TAKES_OVER, _SWEEPS_FIRST),
@@ -33,8 +35,8 @@ PROTOCOL_MUTANTS = {
         Mutant(
             "a batch seen before is joined again",
             "epoch.protocol:_batch_came",
-            "number > last.batch",
-            "number >= last.batch",
+            "if last is not None and batch.number == last.batch:",
+            "if False:",
         ),
         Mutant(
             "a new driver does not take over",
@@ -47,6 +49,111 @@ PROTOCOL_MUTANTS = {
             "epoch.protocol:_decided",
             "if epoch is None:",
             "if epoch is None or not isinstance(state.goal, JoinBatch):",
+        ),
+    ],
+    "torn": [
+        Mutant(
+            "a batch may start anywhere",
+            "epoch.tied:batch_difference",
+            "return _offsets_difference(batch, last.offsets, start)",
+            "return None",
+        ),
+        Mutant(
+            "a batch made anew is taken for the known one",
+            "epoch.tied:batch_difference",
+            "return _offsets_difference(batch, last.offsets, end)",
+            "return None",
+        ),
+        Mutant(
+            "another query's batches are ours",
+            "epoch.tied:_offsets_difference",
+            "if ours is None or ours == theirs:",
+            "if ours is None or (theirs is not None and ours.hash == theirs.hash):",
+        ),
+        Mutant(
+            "a start does not miss the state",
+            "epoch.tied:log_difference",
+            "if log.ran >= 0:",
+            "if False:",
+        ),
+        Mutant(
+            "a start does not see that the log is ahead",
+            "epoch.tied:log_difference",
+            "elif log.ran > last.batch:",
+            "elif False:",
+        ),
+        Mutant(
+            "a start does not see that a batch is committed which the state lacks",
+            "epoch.tied:log_difference",
+            "elif log.ran > last.batch:",
+            "elif planned - 1 > last.batch:",
+        ),
+        Mutant(
+            "a start does not compare offsets",
+            "epoch.tied:log_difference",
+            "(found := _offsets_difference(last.batch, last.offsets, log.offsets)) is not None",
+            "(found := None) is not None",
+        ),
+        Mutant(
+            "a sound checkpoint is refused after a crash",
+            "epoch.tied:log_difference",
+            "log.ran > last.batch",
+            "planned > last.batch",
+        ),
+        Mutant(
+            "the first batch cannot be repeated",
+            "epoch.tied:log_difference",
+            "if log.ran >= 0:",
+            "if log.planned is not None:",
+        ),
+        Mutant(
+            "a batch joins without its offsets",
+            "epoch.protocol:_batch_came",
+            "JoinBatch(batch.number, batch.end)",
+            "JoinBatch(batch.number, batch.start)",
+        ),
+    ],
+    "untied": [
+        Mutant(
+            "without state any batch is the first",
+            "epoch.tied:batch_difference",
+            "None if number == 0 else",
+            "None if True else",
+        ),
+        Mutant(
+            "any later batch is taken for the next",
+            "epoch.tied:batch_difference",
+            "if number == batch + 1:",
+            "if number > batch:",
+        ),
+        Mutant(
+            "any earlier batch is taken for the known one",
+            "epoch.tied:batch_difference",
+            "if number == batch:",
+            "if number <= batch:",
+        ),
+    ],
+    "logs": [
+        Mutant(
+            "a batch is known by its offsets alone",
+            "state.spark_log:SparkLog.offsets",
+            "_hash(data)",
+            "_hash(repr(_sources(data)).encode())",
+        ),
+    ],
+    "repair": [
+        Mutant("a later batch stays in the log", "runtime.repair:_stale", "n > target.batch", "n > target.batch + 1"),
+        Mutant(
+            "another query's log stays another's",
+            "runtime.repair:_written",
+            "if target.is_foreign or (wanted.query",
+            "if (wanted.query",
+        ),
+        Mutant(
+            "the batch before the last is not made up",
+            "runtime.repair:_written",
+            "if target.batch > 0 and",
+            "if False and",
         ),
     ],
     "scenarios": [
@@ -133,22 +240,31 @@ PROTOCOL_MUTANTS = {
             "if until_us is not None and isinstance(goal, Rest):",
         ),
     ],
-    "syncs": [
-        Mutant("results are not synced", "state.outbox:ResultWriter.close", "os.fsync(descriptor)", "pass"),
-        Mutant(
-            "the names of results are not synced",
-            "state.outbox:ResultWriter.close",
-            "sync_folder(self._path.parent)",
-            "pass",
-        ),
-        Mutant("state is not synced", "state.storage:_write_durably", "os.fsync(file.fileno())", "pass"),
-    ],
+    **POWER_MUTANTS,
     "manifests": [
         Mutant(
             "clean-up epochs move the watermark",
             "epoch.after:manifest_after",
             "            return after",
             "            return _with_times(plan, after, intake, clock)",
+        ),
+        Mutant(
+            "epochs without rows forget the offsets",
+            "epoch.after:manifest_after",
+            "            return after",
+            "            return replace(after, offsets=None)",
+        ),
+        Mutant(
+            "the offsets of a batch are not kept",
+            "epoch.after:manifest_after",
+            "replace(after, batch=number, offsets=offsets)",
+            "replace(after, batch=number)",
+        ),
+        Mutant(
+            "the offsets are not read again",
+            "state.manifest_json:offsets_of",
+            "Offsets(*found)",
+            "None",
         ),
         Mutant(
             "groups that lie apart are written together",
@@ -183,6 +299,12 @@ PROTOCOL_MUTANTS = {
             "state.checkpoint:Checkpoint.sweep",
             "for name in seen if",
             "for name in self.files() if",
+        ),
+        Mutant(
+            "all that lies there is swept",
+            "state.checkpoint:Checkpoint.files",
+            "if is_left_over(entry.name) or",
+            "if True or",
         ),
     ],
     "stopping": [

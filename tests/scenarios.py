@@ -9,10 +9,10 @@ that fails is printed as such a file. Event times in a file count in its `unit` 
     trees      the shapes of the join, as in option plan, for the slots in turn (the default tree if none)
     setting    how the engine starts: slots, partitions, memory, budget, hash, chunk_rows, merge_rows, merge_bytes,
                spill, upkeep, orders, scatter, parts
-    schedule   per batch: failures before it succeeds (see `tests/crashing.py`),
-               a restart with other slots or budget, wiped memory, the driver's clock; `spill`: (stage, group) pairs to
-               be closed with it; `clean`: so many epochs of clean-up after it, with `clean_failures`; the first
-               tried in vain before if `lost`
+    schedule   per batch: failures before it succeeds (see `tests/crashing.py`), a restart with other slots or budget,
+               wiped memory, spoiled copies in it, the driver's clock; `spill`: (stage, group) pairs to be closed with
+               it; `clean`: so many epochs of clean-up after it, with `clean_failures`; the first tried in vain before
+               if `lost`
     expected   the result rows, in any order; late: {stream: rows}
     groupBy, mode    of a query with aggregates in its select list; what it shows is then checked by `tests/groups.py`
     catches    mutants (see `tests/mutants.py`) for which this is the scenario to try first
@@ -64,6 +64,7 @@ class Epoch:
     slots: int | None = None
     budget: int | None = None
     wiped: bool = False
+    spoiled: bool = False
     now_ms: int = 0
     spill: tuple[tuple[int, int], ...] = ()
     clean: int = 0
@@ -89,7 +90,7 @@ class Setting:
     merge_rows: int | None = None
     """Rows that an epoch may merge, in few cells and in every epoch; None: as the engine does."""
     merge_bytes: int | None = None
-    """Bytes from which a row counts as several, and that a column of a merged run may have; None: many."""
+    """Bytes from which a row counts as several, and by which all else is bounded that bytes bound; None: many."""
     orders: int | None = None
     """A number that probe orders are drawn by, for every start anew; None: those of the trees."""
     scatter: int | None = None
@@ -139,7 +140,16 @@ class Scenario:
             self.batches,
             idle_timeout_ms=self.setting.idle_timeout_ms,
             now_ms=[epoch.now_ms for epoch in self.epochs],
+            starts_ms=self.starts_ms,
         )
+
+    @property
+    def starts_ms(self) -> list[int]:
+        """Per batch: when the run that joins it started, by the schedule."""
+        starts: list[int] = []
+        for epoch in self.epochs:
+            starts.append(epoch.now_ms if not starts or epoch.slots or epoch.budget else starts[-1])
+        return starts
 
     @property
     def epochs(self) -> tuple[Epoch, ...]:

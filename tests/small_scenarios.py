@@ -11,6 +11,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from tests.scenarios import ALL_GROUPS, UTC, Epoch, Scenario, Setting, table_of
+from tests.tearing import TEARS
 from watersmeet.adaptation.spill_policies import DEFAULT_POLICY
 from watersmeet.query.logical import Stream
 
@@ -24,6 +25,7 @@ MISHAPS = st.one_of(
     _STEPS.map(lambda number: f"rival {number}"),
     st.integers(0, 999).map(lambda seed: f"duel {seed}"),
 )
+TORN = st.sampled_from(((),) * 2 * len(TEARS) + tuple((f"torn {how}",) for how in sorted(TEARS)))
 WINDOW_US = 8
 TREES = {2: ((),), 3: ((), ("((a b) c)",), ("(a (b c))",))}
 MODES = ("update", "complete", "append", "append")
@@ -112,8 +114,9 @@ def _settings(draw: st.DrawFn) -> Setting:
 def _epochs(draw: st.DrawFn, number: int) -> Epoch:
     restarts = number > 0 and draw(st.sampled_from((False, False, True)))
     clean = draw(st.sampled_from((0, 0, 1, 99)))
+    failures = tuple(draw(st.lists(MISHAPS, max_size=3)))
     return Epoch(
-        failures=tuple(draw(st.lists(MISHAPS, max_size=3))),
+        failures=(*draw(TORN), *failures),
         slots=draw(st.integers(1, 3)) if restarts else None,
         now_ms=1 + number * draw(st.sampled_from((1, 20))),
         spill=draw(st.sampled_from(((), ((0, ALL_GROUPS),), ((1, ALL_GROUPS),), ((0, 0), (1, 1))))),

@@ -5,15 +5,51 @@ from tests.mutants import Mutant
 SPILL_MUTANTS = [
     Mutant(
         "what is owed includes results of one generation",
-        "engine.mjoin:_Hop.follow",
-        "if partials.mixed is not None and not rest and not held.is_foreign:",
-        "if False:",
+        "engine.mjoin:_is_mixed",
+        "mixed: Mask = partials.mixed[needles] | (partials.generation[needles] != generation)",
+        "mixed: Mask = partials.mixed[needles] | True",
     ),
     Mutant(
         "a partial is mixed by its last row only",
-        "engine.mjoin:_Hop._bind",
-        "mixed = partials.mixed[parents] | foreign",
-        "mixed = foreign",
+        "engine.mjoin:_is_mixed",
+        "mixed: Mask = partials.mixed[needles] | (partials.generation[needles] != generation)",
+        "mixed: Mask = partials.generation[needles] != generation",
+    ),
+    Mutant(
+        "rows of a merged run are joined again within their generation",
+        "engine.mjoin:_Hop._of_generations",
+        "if mixed_only and not mixed.all():",
+        "if False:",
+    ),
+    Mutant(
+        "all rows of a merged run are of the generation of the first",
+        "engine.mjoin:_Held.generation_of",
+        "else self.generation[rows]",
+        "else self.generation[rows[:1]]",
+    ),
+    Mutant(
+        "a merge of closed state forgets a generation",
+        "engine.generations:merged_parts",
+        "labelled(p.run, p.generation)",
+        "labelled(p.run, parts[0].generation)",
+    ),
+    Mutant(
+        "merged generations owe nothing earlier than the last of them",
+        "engine.closed_state:_named",
+        "since_us = min(",
+        "since_us = max(",
+    ),
+    Mutant(
+        "an extent of several generations owes nothing by itself",
+        "epoch.owing:owing_groups",
+        "2 if generation == SEVERAL else 1",
+        "1",
+    ),
+    Mutant(
+        "what attempts wrote in vain stays",
+        "state.attempts:end",
+        "if entry.name not in accepted:",
+        "if False:",
     ),
     Mutant(
         "rows of one store only are closed",
@@ -30,8 +66,8 @@ SPILL_MUTANTS = [
     Mutant(
         "what was closed before is forgotten by the next spill",
         "engine.fold:fold",
-        "closed = [*task.closed, *spilled.closed]",
-        "closed = list(spilled.closed or task.closed)",
+        "closed = spilled.closed",
+        "closed = [e for e in spilled.closed if e not in task.closed] or spilled.closed",
     ),
     Mutant(
         "rows expire that are still owed",

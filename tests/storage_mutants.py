@@ -8,19 +8,31 @@ _DISTINCT = """key_of_row = np.repeat(np.arange(len(counts)), counts)
     kept = np.sort(np.unique(marks, axis=1, return_index=True)[1])
     times = None if times is None else times[kept]
     keys = concat_batches([run.keys for run in runs])
-    return build_runs(hashes, keys, times, take_rows(payload, kept), key_of_row[kept])"""
+    return build_runs(hashes, keys, times, take_rows(concat_batches(payload), kept), key_of_row[kept])"""
 
 STORAGE_MUTANTS = [
     # merges
     Mutant("a merge loses duplicates", "state.run:_merged", _MERGE, _DISTINCT),
     Mutant(
         "a merge in parts loses its last part",
-        "state.run:merge_runs",
-        "for part in _in_parts(runs, may_split_keys) for",
-        "for part in list(_in_parts(runs, may_split_keys))[:-1] or [runs] for",
+        "state.run:merge_in_parts",
+        "in _in_parts(runs, may_split_keys):",
+        "in _in_parts(runs, may_split_keys)[:-1] or [runs]:",
     ),
     Mutant("a merge in parts loses all but one", "state.run:_in_parts", "parts.append([])", "parts[-1] = []"),
-    Mutant("a merge loses layers", "engine.layers:merged", "by_store[store].append(run)", "by_store[store] = [run]"),
+    Mutant(
+        "a large layer loses all runs but one",
+        "engine.layers:stored",
+        "runs=tuple(tiers.peek(ref))",
+        "runs=tuple(tiers.peek(ref))[:1]",
+    ),
+    Mutant("a heavy range loses its second half", "engine.kernels:split_heavy", "1 + heavy)", "1 + 0 * heavy)"),
+    Mutant(
+        "a merge loses layers",
+        "engine.layers:Layer.made_runs",
+        "by_store[store].append(run)",
+        "by_store[store] = [run]",
+    ),
     Mutant(
         "a merge mixes up keys",
         "state.run:_arranged",
@@ -64,7 +76,7 @@ STORAGE_MUTANTS = [
         "extent.rows",
     ),
     Mutant("a cut forgets its rank base", "state.run:Run.between_hashes", "self.rank_base + first", "self.rank_base"),
-    Mutant("a cut is written with old ranks", "state.segment:_compact", "run.rank_base << run.time_bits", "0"),
+    Mutant("a cut is written with old ranks", "state.segment:compact", "run.rank_base << run.time_bits", "0"),
     Mutant(
         "memory grows over its budget",
         "state.tiers:Tiers.retain",
@@ -77,7 +89,8 @@ STORAGE_MUTANTS = [
         "task.memory_bytes",
         "self.setup.memory_budget_bytes",
     ),
-    Mutant("failed attempts stay in memory", "state.tiers:Tiers.leave", 'entry.name.startswith(f"{task}-")', "False"),
+    Mutant("a spoiled copy is joined", "state.tiers:Tiers._in_memory", "== (ref.bytes, ref.crc)", "!= (0, 0)"),
+    Mutant("failed attempts stay in memory", "state.tiers:Tiers.leave", 'name.startswith(f"{task}-")', "False"),
     Mutant(
         "expired segments stay in memory",
         "engine.fold:open_state",

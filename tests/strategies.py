@@ -49,6 +49,8 @@ GRAPHS = ("common", "common", "composite", "chain", "chain", "star", "cycle", "p
 PAYLOAD_TYPES = (pa.int32(), pa.int64(), pa.float64(), pa.decimal128(6, 2), pa.string())
 NULLS = 0.07
 ORIGINS_US = (0, -25, 1_700_000_000_000_000)
+ENDS_US = (-(1 << 63), (1 << 63) - 1)
+"""Of all times; windows of results may not reach beyond them, so scenarios with aggregates stay away."""
 WINDOWS_US = (1, 3, 8, 16, 24)
 """Times, delays and windows are drawn around one of these; from 16 on, a time bucket holds several times."""
 
@@ -68,14 +70,18 @@ def _known(type_: pa.DataType) -> Sequence[Any]:
     if pa.types.is_boolean(type_):
         return (False, True)
     if pa.types.is_string(type_):
-        return ("x", "", "x", "y", "\u00e9", "xx")
+        return ("x", "", "x", "y", "\u00e9", "xx", "w" * 120)
     if pa.types.is_binary(type_):
-        return (b"x", b"", b"x", b"\x00", b"y")
+        return (b"x", b"", b"x", b"\x00", b"y", b"w" * 120)
     return (0, 1, 0, 2, 0, 1, 3)
 
 
 @st.composite
-def scenarios(draw: st.DrawFn, counts: Sequence[int] = (2, 3, 3, 3, 3, 4, 4, 5)) -> Scenario:
+def scenarios(
+    draw: st.DrawFn,
+    counts: Sequence[int] = (2, 3, 3, 3, 3, 4, 4, 5),
+    origins_us: Sequence[int] = (*ORIGINS_US, *ORIGINS_US, *ENDS_US),
+) -> Scenario:
     count = draw(st.sampled_from(counts))
     names = NAMES[:count]
     classes = draw(_classes(count))
@@ -96,7 +102,7 @@ def scenarios(draw: st.DrawFn, counts: Sequence[int] = (2, 3, 3, 3, 3, 4, 4, 5))
         )
         for i, name in enumerate(names)
     )
-    batches = draw(_batches(streams, window))
+    batches = draw(_batches(streams, window, draw(st.sampled_from(origins_us))))
     setting = draw(_settings())
     where = (*draw(_equalities(names, classes)), *draw(_links(streams, classes)), *draw(_residuals(streams)))
     asked = Scenario("generated", streams, where, within, windows, draw(_select(streams)), batches, setting)
@@ -108,7 +114,7 @@ def scenarios(draw: st.DrawFn, counts: Sequence[int] = (2, 3, 3, 3, 3, 4, 4, 5))
 @st.composite
 def aggregate_scenarios(draw: st.DrawFn) -> Scenario:
     """A scenario whose joined rows are grouped and aggregated, shown in one of the output modes."""
-    asked = draw(scenarios(counts=(2, 2, 2, 3)))
+    asked = draw(scenarios(counts=(2, 2, 2, 3), origins_us=ORIGINS_US))
     windowed = asked.within is not None or bool(asked.windows)
     columns = [(f"{s.name}.{f.name}", f.type) for s in asked.streams for f in s.schema]
     numbers = [(name, kind) for name, kind in columns if is_numeric(kind)]
@@ -290,10 +296,9 @@ def _select(draw: st.DrawFn, streams: tuple[Stream, ...]) -> tuple[str, ...]:
 
 
 @st.composite
-def _batches(draw: st.DrawFn, streams: tuple[Stream, ...], window: int) -> list[dict[str, pa.Table]]:
+def _batches(draw: st.DrawFn, streams: tuple[Stream, ...], window: int, origin: int) -> list[dict[str, pa.Table]]:
     """Times advance by `drift` a batch, and spread `spread` back and forth: across batches too."""
     count = draw(st.integers(1, 6))
-    origin = draw(st.sampled_from(ORIGINS_US))
     drift = draw(st.sampled_from((1 + window // 3, window, 1 + window // 8, 0)))
     spread = draw(st.sampled_from((1 + window // 2, window, 1 + window // 6, 0)))
     distinct = draw(st.sampled_from((1, 1, 2, 2, 4, 9)))
@@ -319,7 +324,8 @@ def _batches(draw: st.DrawFn, streams: tuple[Stream, ...], window: int) -> list[
 def _row(stream: Stream, start: int, spread: int, distinct: int, rng: Random) -> list[Any]:
     """The row behind a number: rows shrink by being left out, and a number drawn twice is a duplicate."""
     row = {f.name: value(f.type, 9 if f.name in "ps" else distinct, rng) for f in stream.schema}
-    row["ts"] = None if rng.random() < NULLS / 3 else start + rng.randint(-spread, spread)
+    time = start + rng.randint(-spread, spread)
+    row["ts"] = None if rng.random() < NULLS / 3 else min(max(time, ENDS_US[0]), ENDS_US[1])
     return list(row.values())
 
 
@@ -333,8 +339,8 @@ def _settings(draw: st.DrawFn) -> Setting:
         hash=draw(st.sampled_from(sorted(HASHES))),
         chunk_rows=draw(st.sampled_from((None, 3, 3, 1))),
         idle_timeout_ms=draw(st.sampled_from((None, None, 10))),
-        merge_rows=draw(st.sampled_from((None, 1, 4, 12))),
-        merge_bytes=draw(st.sampled_from((None, None, 12, 50))),
+        merge_rows=draw(st.sampled_from((None, None, 1, 4, 12))),
+        merge_bytes=draw(st.sampled_from((None, None, 12, 50, 200))),
         spill=draw(st.sampled_from((None, None, *sorted(POLICIES)))),
         upkeep=draw(st.sampled_from(sorted(UPKEEPS))),
         orders=draw(st.sampled_from((None, 0, 1, 2))),
@@ -358,10 +364,11 @@ def _schedule(draw: st.DrawFn, epochs: int, *, slots_change: bool) -> tuple[Epoc
     """State of one shape is of no use to another, so where slots have several shapes their number stays."""
     now_ms = 1
     schedule = []
-    spills = draw(st.sampled_from((True, True, False)))
+    spills = draw(st.sampled_from(("all groups in every epoch", "some", "some", "")))
     some = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 63)), max_size=12, unique=True)
     whole = st.lists(st.tuples(st.integers(0, 3), st.just(ALL_GROUPS)), max_size=3, unique=True)
-    pairs = st.one_of(whole, some, whole)
+    every = st.just([(stage, ALL_GROUPS) for stage in range(4)])
+    pairs = st.one_of(whole, some, whole) if spills == "some" else every
     for number in range(epochs):
         restarts = number and draw(st.sampled_from((False, False, True)))
         now_ms += draw(st.sampled_from((1, 1, 6, 30)))
@@ -370,12 +377,14 @@ def _schedule(draw: st.DrawFn, epochs: int, *, slots_change: bool) -> tuple[Epoc
                 failures=tuple(draw(st.lists(_FAILURES, max_size=2))),
                 slots=draw(st.integers(1, 4)) if restarts and slots_change else None,
                 budget=draw(_BUDGETS) if restarts else None,
-                wiped=draw(st.sampled_from((False, False, False, True))),
+                **draw(st.sampled_from(({}, {}, {"spoiled": True}, {"wiped": True}))),
                 now_ms=now_ms,
                 spill=tuple(draw(pairs)) if spills else (),
-                clean=draw(st.sampled_from((0, 0, 0, 1, 2, 99))) if spills else 0,
-                keep=spills and draw(st.booleans()),
-                lost=spills and draw(st.booleans()),
+                clean=draw(st.sampled_from((0, 0, 0, 1, 2, 99) if spills == "some" else (0, 0, 0, 0, 1)))
+                if spills
+                else 0,
+                keep=bool(spills) and draw(st.booleans()),
+                lost=bool(spills) and draw(st.booleans()),
             )
         )
     return tuple(schedule)

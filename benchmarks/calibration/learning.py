@@ -1,5 +1,5 @@
 """What the first rows of a query tell of its data, as its first micro-batch does on Spark
-(`runtime/spark/learning.py`): with the same estimates (`observe/first_rows.py`)."""
+(`runtime/spark/learning.py`): with the same estimates (`planning/first_rows.py`)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.observe.first_rows import SAMPLE_ROWS, Floats, equal_share, passing_share, rows_by_key
 from watersmeet.optimizer.assumptions import Assumptions
+from watersmeet.planning.first_rows import SAMPLE_ROWS, Floats, equal_share, passing_share, rows_by_key
 from watersmeet.query.expressions import columns_of
 from watersmeet.query.logical import JoinQuery, KeyClass
 

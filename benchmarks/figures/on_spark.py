@@ -24,6 +24,7 @@ from benchmarks.figures.s5_five_streams import BUDGET_BYTES, ROWS, TUPLE_RANGE
 from benchmarks.figures.streams import PARTITIONS, Workload, five_streams
 from benchmarks.machine import save
 from watersmeet import StreamJoin
+from watersmeet.runtime.spark.query import epochs_of
 
 POLICIES = ("global-output-penalty", "bottom-up")
 BATCH_S = 60
@@ -47,12 +48,12 @@ def run(spark: SparkSession, workload: Workload, folder: Path, policy: str | Non
     for stream in workload.query.streams:
         schema = "x BIGINT, y BIGINT, n BIGINT"
         reader = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
-        join.stream(stream.name, reader.parquet(str(folder / "in" / stream.name)))
-    join.where("a.x = b.x AND b.x = c.x").where("c.y = d.x").where("d.y = e.x")
-    join.select(*(f"{s.name}.n AS {s.name}n" for s in workload.query.streams))
-    join.options(slots=2, partitions=PARTITIONS, plan=workload.plan)
+        join = join.stream(stream.name, reader.parquet(str(folder / "in" / stream.name)))
+    join = join.where("a.x = b.x AND b.x = c.x").where("c.y = d.x").where("d.y = e.x")
+    join = join.select(*(f"{s.name}.n AS {s.name}n" for s in workload.query.streams))
+    join = join.options(slots=2, partitions=PARTITIONS, plan=workload.plan)
     if policy is not None:
-        join.options(spill=policy, memoryBudget=budget)
+        join = join.options(spill=policy, memoryBudget=budget)
     name = policy or "memory"
     out = folder / f"out-{name}"
     writer = join.writeStream.format("parquet").option("path", str(out))
@@ -61,7 +62,7 @@ def run(spark: SparkSession, workload: Workload, folder: Path, policy: str | Non
     found = spark.read.parquet(str(out)).agg(F.count("*"), F.sum("cn")).first()
     assert found is not None
     assert (found[0], found[1]) == (workload.results, workload.checksum), f"{name}: {tuple(found)}"
-    timely = [epoch for epoch in query.epochs if not epoch.is_cleaning]
+    timely = [epoch for epoch in epochs_of(query) if not epoch.is_cleaning]
     results, total = [], 0
     for epoch in timely:
         total += epoch.count("results")
@@ -72,8 +73,8 @@ def run(spark: SparkSession, workload: Workload, folder: Path, policy: str | Non
         "memory_bytes": [epoch.count("memory_bytes") for epoch in timely],
         "run_results": total,
         "clean_up_results": workload.results - total,
-        "spills": sum(event.kind == "spill" for epoch in query.epochs for event in epoch.events),
-        "clean_up_epochs": len(query.epochs) - len(timely),
+        "spills": sum(event.kind == "spill" for epoch in epochs_of(query) for event in epoch.events),
+        "clean_up_epochs": len(epochs_of(query)) - len(timely),
     }
 
 

@@ -17,6 +17,7 @@ from rich.table import Table
 
 from watersmeet.errors import OptionError
 from watersmeet.observe.terminal import LiveProgress
+from watersmeet.runtime.spark.query import epochs_of
 from watersmeet.sample_data import BANKS, BATCHES, make_offers
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -28,6 +29,12 @@ from watersmeet.runtime.spark.stream_join import StreamJoin
 
 SCHEMA = "ts TIMESTAMP, broker STRING, currency STRING, lot INT, price DOUBLE"
 MARK = ".watersmeet-demo"
+
+COLUMNS = (
+    *(f"bank1.{column} AS {column}" for column in ("ts", "currency", "lot", "broker", "price")),
+    "bank2.price AS price2",
+    "bank3.price AS price3",
+)
 
 
 def run_demo(folder: Path, rows: int) -> None:
@@ -51,8 +58,7 @@ def run_demo(folder: Path, rows: int) -> None:
         join.where("bank1.currency = bank2.currency AND bank2.currency = bank3.currency")
         .where("bank1.lot = bank2.lot AND bank2.lot = bank3.lot")
         .within("20 seconds")
-        .select("bank1.ts AS ts", "bank1.currency AS currency", "bank1.lot AS lot", "bank1.broker AS broker")
-        .select("bank1.price AS price", "bank2.price AS price2", "bank3.price AS price3")
+        .select(*COLUMNS)
         .writeStream.format("parquet")
         .option("path", str(folder / "offers"))
         .option("checkpointLocation", str(folder / "checkpoint"))
@@ -64,9 +70,9 @@ def run_demo(folder: Path, rows: int) -> None:
     console.print()
     with LiveProgress(console, BATCHES) as live:
         while not query.awaitTermination(0.25):
-            live.show(query.epochs)
-        live.show(query.epochs)
-    _report(console, spark, folder, query.epochs[-1].totals["results"], time.monotonic() - began)
+            live.show(epochs_of(query))
+        live.show(epochs_of(query))
+    _report(console, spark, folder, epochs_of(query)[-1].totals["results"], time.monotonic() - began)
     spark.stop()
 
 

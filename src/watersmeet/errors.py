@@ -15,14 +15,16 @@ import re
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
+from pyspark.errors import PySparkException
 
-class WatersmeetError(Exception):
-    """Anything that watersmeet refuses or fails to do."""
+
+class WatersmeetError(PySparkException):  # type: ignore[misc]  # mypy does not look into pyspark
+    """Anything that watersmeet refuses or fails to do. Who catches `PySparkException` catches it as well."""
 
     default_error_class: ClassVar[str] = "WATERSMEET_ERROR"
 
     def __init__(self, message: str, *, hint: str = "", error_class: str | None = None) -> None:
-        super().__init__(message)
+        super().__init__(message, error_class or self.default_error_class, {})
         self.message = message
         self.hint = hint
         self.error_class = error_class or self.default_error_class
@@ -40,11 +42,11 @@ class WatersmeetError(Exception):
     def getErrorClass(self) -> str:
         return self.error_class
 
-    def getCondition(self) -> str:
-        return self.error_class
-
     def getMessage(self) -> str:
         return self.message
+
+    def getSqlState(self) -> None:
+        """None: conditions of ours are not in Spark's list."""
 
 
 def _rebuild(kind: type[WatersmeetError], message: str, hint: str, error_class: str) -> WatersmeetError:

@@ -1,4 +1,4 @@
-"""Durations and sizes as people write them ("10 minutes", "512m"), and back.
+"""Durations and sizes as people write them ("10 minutes", "512m"), and back; moments as ISO 8601 has them.
 
 Durations follow Spark's interval spellings and are counted in microseconds, like Spark's timestamps; sizes follow
 Spark's `byteStringAsBytes` (powers of 1024). Months and years are refused: they have no fixed length.
@@ -7,6 +7,7 @@ Spark's `byteStringAsBytes` (powers of 1024). Months and years are refused: they
 from __future__ import annotations
 
 import re
+from datetime import date
 
 from watersmeet.errors import OptionError
 
@@ -47,6 +48,7 @@ _NAMED_US = (
 
 _TERM = re.compile(r"\s*([+-]?)\s*(\d+)(?:\.(\d+))?\s*([A-Za-z]+)\s*(?:,|$|(?=[\s\d+-]))")
 _INT64_MAX = 2**63 - 1
+_MARCH_2000 = date(2000, 3, 1).toordinal()
 
 _BYTES = re.compile(r"\s*(\d+)\s*([kmgtp]?)(i?b)?\s*", re.IGNORECASE)
 _BYTE_SHIFT = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40, "p": 50}
@@ -114,6 +116,19 @@ def format_duration(us: int) -> str:
     return " ".join(terms)
 
 
+def iso_time(micros: int) -> str:
+    """Microseconds since 1970 in the form Spark's progress uses: whole milliseconds in UTC, and years of more than four
+    digits with their sign. Years before the first are 0000, -0001 and so on, as ISO 8601 counts them."""
+    days, ms = divmod(micros // 1000, 86_400_000)
+    # 400 years have 146,097 days, so any day lies in a cycle that starts on 1 March of a year that Python knows.
+    cycles, day = divmod(days + 719_468, 146_097)
+    known = date.fromordinal(_MARCH_2000 + day)
+    year = known.year - 2000 + 400 * cycles
+    sign = "-" if year < 0 else "+" if year > 9999 else ""
+    (minutes, ms), day_text = divmod(ms, 60_000), f"{known:%m-%d}"
+    return f"{sign}{abs(year):04d}-{day_text}T{minutes // 60:02d}:{minutes % 60:02d}:{ms // 1000:02d}.{ms % 1000:03d}Z"
+
+
 def parse_bytes(text: str) -> int:
     """Bytes in a size text: '512m', '1g', '64kb', '2GiB' or a plain number of bytes."""
     size = _BYTES.fullmatch(text)
@@ -129,15 +144,17 @@ def parse_bytes(text: str) -> int:
 def format_bytes(count: int) -> str:
     """A size for people, rounded to a tenth: 1610612736 -> '1.5 GiB'."""
     size = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB", "PiB"):
         if abs(size) < 1024:
             return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1024
-    return f"{size:.1f} TiB"
+    return f"{size:.1f} EiB" if abs(size) < 1024 else "over 1024 EiB"
 
 
 def format_times(factor: float) -> str:
     """A ratio for people, in three digits at least: 2.5 -> '2.50x'."""
     if factor < 0.01:
         return "<0.01x"
+    if factor >= 1e6:
+        return ">1,000,000x"
     return f"{factor:.2f}x" if factor < 10 else f"{factor:.1f}x" if factor < 100 else f"{factor:,.0f}x"

@@ -16,6 +16,7 @@ from tests.acting import check_every_epoch
 from tests.aggregate_mutants import AGGREGATE_MUTANTS
 from tests.catching import Caught, Check, caught_by, is_caught
 from tests.groups import check_aggregates
+from tests.interval_mutants import INTERVAL_MUTANTS
 from tests.mutants import MUTANTS, Mutant
 from tests.protocol_checks import CHECKS
 from tests.protocol_mutants import PROTOCOL_MUTANTS
@@ -26,7 +27,7 @@ from tests.storage_mutants import STORAGE_MUTANTS
 from tests.strategies import aggregate_scenarios, scenarios
 
 JOINS, AGGREGATES = load_scenarios(), load_scenarios(aggregates=True)
-JOIN_MUTANTS = {mutant.name: mutant for mutant in MUTANTS + SPILL_MUTANTS + STORAGE_MUTANTS}
+JOIN_MUTANTS = {mutant.name: mutant for mutant in MUTANTS + INTERVAL_MUTANTS + SPILL_MUTANTS + STORAGE_MUTANTS}
 GROUP_MUTANTS = {mutant.name: mutant for mutant in AGGREGATE_MUTANTS}
 DRIVER_MUTANTS = {mutant.name: (check, mutant) for check, some in PROTOCOL_MUTANTS.items() for mutant in some}
 OFTEN = (
@@ -48,6 +49,7 @@ OFTEN_IN_DRIVERS = (
     "an epoch is acknowledged before it is sent",
     "an epoch that shows nothing is sent",
     "a re-send deletes published parts",
+    "a start does not see that the log is ahead",
 )
 """Mutants that one generated scenario in ten or so must catch, of all kinds: else something is no longer generated."""
 GENERATED = 120
@@ -97,6 +99,7 @@ def named(name: str) -> str:
 def test_names_of_mutants_are_names():
     everything = [
         *MUTANTS,
+        *INTERVAL_MUTANTS,
         *SPILL_MUTANTS,
         *STORAGE_MUTANTS,
         *AGGREGATE_MUTANTS,

@@ -8,7 +8,7 @@ The driver of these tests is `EpochDriver` itself, told what befalls it by a `Sc
 | step N, lost      | again                                                                                  |
 | after, during     | the job of the epoch runs once in vain                                                 |
 | slots, budget     | the files of the batches before are processed, and another query is started            |
-| wiped             | the memory tier of the run is removed before the batch                                 |
+| wiped, spoiled    | the memory tier of the run is removed, or its copies replaced, before the batch        |
 | spill             | the orders of the epoch of the batch                                                   |
 | clean             | a clean-up right after the batch, of so many epochs                                    |
 | now_ms            | the clock that the driver tells manifests by                                           |
@@ -33,6 +33,7 @@ from tests.crashing import EpochSink
 from tests.predicates import FUNCTIONS
 from tests.scenarios import Epoch, Scenario
 from tests.spark.helpers import read_stream, write_batches
+from tests.spoiling import spoil_copies
 from watersmeet import StreamJoin
 from watersmeet.adaptation.coordinator import STREAM_HAS_ENDED
 from watersmeet.epoch import protocol
@@ -146,6 +147,8 @@ class ActingDriver(EpochDriver):
         script = self.script
         if script.epoch.wiped and self._outside.folders.memory is not None:
             shutil.rmtree(self._outside.folders.memory, ignore_errors=True)
+        if script.epoch.spoiled and self._outside.folders.memory is not None:
+            spoil_copies(self._outside.folders.memory)
         super().run_batch(batch, batch_id)
         script.batch_done()
         if script.epoch.clean:
@@ -211,7 +214,7 @@ def act(spark: SparkSession, folder: Path, scenario: Scenario, monkeypatch: pyte
     script = Script(scenario)
     monkeypatch.setattr(ActingDriver, "script", script, raising=False)
     monkeypatch.setattr(writer, "EpochDriver", ActingDriver)
-    monkeypatch.setattr(driver, "Clock", lambda _, idle_ms: Clock(_now_ms(script), idle_ms))
+    monkeypatch.setattr(driver, "Clock", lambda _now, idle_ms, _start: _clock(script, idle_ms))
     setting, sink, checkpoint, queries = scenario.setting, EpochSink(), Checkpoint(folder / "ck"), 0
     starts = [i for i, epoch in enumerate(scenario.epochs) if i == 0 or epoch.slots or epoch.budget]
     for first, end in zip(starts, [*starts[1:], len(scenario.batches)], strict=True):
@@ -235,9 +238,10 @@ def act(spark: SparkSession, folder: Path, scenario: Scenario, monkeypatch: pyte
     return Acted(checkpoint, sink, folder / "out", script.leaves_files)
 
 
-def _now_ms(script: Script) -> int:
-    epochs = script.scenario.epochs
-    return epochs[min(script.number, len(epochs) - 1)].now_ms
+def _clock(script: Script, idle_ms: int | None) -> Clock:
+    scenario = script.scenario
+    number = min(script.number, len(scenario.epochs) - 1)
+    return Clock(scenario.epochs[number].now_ms, idle_ms, scenario.starts_ms[number])
 
 
 def _start(join: StreamJoin, folder: Path, scenario: Scenario, sink: EpochSink, script: Script) -> None:
@@ -258,7 +262,7 @@ def _start(join: StreamJoin, folder: Path, scenario: Scenario, sink: EpochSink, 
 def join_of_scenario(spark: SparkSession, folder: Path, scenario: Scenario) -> StreamJoin:
     join, setting = StreamJoin(spark), scenario.setting
     for stream in scenario.streams:
-        join.stream(
+        join = join.stream(
             stream.name,
             read_stream(spark, folder / stream.name, stream.schema),
             eventTime=stream.event_time,
@@ -267,21 +271,21 @@ def join_of_scenario(spark: SparkSession, folder: Path, scenario: Scenario) -> S
         )
     for function in FUNCTIONS.values():
         if any(f"{function.name}(" in condition for condition in scenario.where):
-            join.register(function.name, function.function, vectorized=function.vectorized)
+            join = join.register(function.name, function.function, vectorized=function.vectorized)
     for condition in scenario.where:
-        join.where(condition)
+        join = join.where(condition)
     if scenario.within is not None:
-        join.within(scenario.within)
-    join.options(
+        join = join.within(scenario.within)
+    join = join.options(
         slots=min(setting.slots, setting.partitions), partitions=setting.partitions, spill=setting.spill or "off"
     )
-    join.option("spillUpkeep", setting.upkeep)
+    join = join.option("spillUpkeep", setting.upkeep)
     if scenario.trees:
-        join.option("plan", " | ".join(scenario.trees))
+        join = join.option("plan", " | ".join(scenario.trees))
     if setting.budget is not None:
-        join.option("memoryBudget", setting.budget)
+        join = join.option("memoryBudget", setting.budget)
     if setting.idle_timeout_ms is not None:
-        join.option("idleTimeout", f"{setting.idle_timeout_ms} milliseconds")
+        join = join.option("idleTimeout", f"{setting.idle_timeout_ms} milliseconds")
     if scenario.mode is None:
         return join.select(*scenario.select)
     keys = [text for text in scenario.group_by if not text.startswith("window(")]

@@ -21,6 +21,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from tests.oracle import canonical, nested_loop_join
 from watersmeet import StreamJoin
+from watersmeet.runtime.spark.stream_join import pieces_of
 
 FIRST_FILE_SECONDS = 1_700_000_000
 SECOND_US = 1_000_000
@@ -98,11 +99,11 @@ def join_of(
     join = StreamJoin(spark)
     for name in streams:
         df = read_stream(spark, base / name, READINGS, **options)
-        join.stream(name, df, eventTime="ts" if within else None, delay=delay)
-    join.where(" AND ".join(f"{left}.k = {right}.k" for left, right in pairwise(streams)))
-    join.where(f"{streams[0]}.v <> {streams[-1]}.v + 3")
+        join = join.stream(name, df, eventTime="ts" if within else None, delay=delay)
+    join = join.where(" AND ".join(f"{left}.k = {right}.k" for left, right in pairwise(streams)))
+    join = join.where(f"{streams[0]}.v <> {streams[-1]}.v + 3")
     if within:
-        join.within(within)
+        join = join.within(within)
     return join.select(f"{streams[0]}.k AS k", *(f"{name}.{column}" for name in streams for column in ("ts", "v")))
 
 
@@ -129,7 +130,7 @@ def expected(join: StreamJoin, batches: Sequence[Batch]) -> Counter:
 
 
 def answer(join: StreamJoin, batches: Sequence[Batch]) -> Any:
-    return nested_loop_join(join.build()[0], batches)
+    return nested_loop_join(pieces_of(join).build()[0], batches)
 
 
 def until(condition: Callable[[], object], seconds: float = 120, what: str = "the condition") -> None:

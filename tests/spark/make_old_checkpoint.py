@@ -110,8 +110,8 @@ def aggregates_batches() -> Batches:
 def aggregates_of(spark: SparkSession, base: Path, *by: str) -> StreamJoin:
     join = StreamJoin(spark)
     for name in "ab":
-        join.stream(name, read_stream(spark, base / name, READINGS), eventTime="ts", delay="30 seconds")
-    join.where("a.k = b.k").within("2 minutes").options(slots=2, partitions=16)
+        join = join.stream(name, read_stream(spark, base / name, READINGS), eventTime="ts", delay="30 seconds")
+    join = join.where("a.k = b.k").within("2 minutes").options(slots=2, partitions=16)
     return join.groupBy(*by)
 
 
@@ -135,8 +135,8 @@ def chain_join(spark: SparkSession, base: Path) -> StreamJoin:
     """Three streams over two keys, by a plan that is still to be chosen."""
     join = StreamJoin(spark)
     for name in "abc":
-        join.stream(name, read_stream(spark, base / name, READINGS), eventTime="ts", delay="30 seconds")
-    join.where("a.k = b.k AND b.name = c.name").within("1 minute").options(slots=2, partitions=16)
+        join = join.stream(name, read_stream(spark, base / name, READINGS), eventTime="ts", delay="30 seconds")
+    join = join.where("a.k = b.k AND b.name = c.name").within("1 minute").options(slots=2, partitions=16)
     return join.select(*(f"{name}.{column}" for name in "abc" for column in ("ts", "v")))
 
 

@@ -34,7 +34,6 @@ def rows(spark: SparkSession, folder: Path) -> StreamJoin:
 
 def groups(spark: SparkSession, folder: Path) -> StreamJoin:
     join = join_of(spark, folder, "ab").option("slots", 2)
-    join._select.clear()
     return join.groupBy("a.k").select("a.k AS k", "count(*) AS n", "sum(b.v) AS total")
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from tests.spark.helpers import start
 from watersmeet.errors import QueryError, WatersmeetError
+from watersmeet.runtime.spark.stream_join import pieces_of
 
 
 def refusal(kind, action) -> str:
@@ -20,5 +21,5 @@ def start_refused(join, tmp_path, kind=QueryError) -> str:
     """The error of start(); nothing was left running or made."""
     text = refusal(kind, lambda: start(join, tmp_path / "out", tmp_path / "ck"))
     assert not (tmp_path / "out").exists()
-    assert not join.spark.streams.active
+    assert not pieces_of(join).spark.streams.active
     return text

@@ -11,6 +11,8 @@ from tests.spark.helpers import READINGS, random_batches, read_stream, run, writ
 from tests.spark.processes import children
 from watersmeet import StreamJoin
 from watersmeet.errors import OptionError, QueryError, SinkError, WatersmeetError
+from watersmeet.runtime.spark.query import epochs_of
+from watersmeet.runtime.spark.stream_join import pieces_of
 from watersmeet.state.checkpoint import Checkpoint
 
 BATCHES = random_batches(5, "ab", batches=4, rows=60, keys=8)
@@ -32,8 +34,10 @@ def feed(tmp_path_factory):
 def query(spark, feed, *aggregates: str, by: tuple[str, ...] = ("a.name",), **options: object) -> StreamJoin:
     join = StreamJoin(spark)
     for name in "ab":
-        join.stream(name, read_stream(spark, feed / name, READINGS, **options), eventTime="ts", delay="30 seconds")
-    join.where("a.k = b.k AND a.v <> b.v + 3").within("2 minutes")
+        join = join.stream(
+            name, read_stream(spark, feed / name, READINGS, **options), eventTime="ts", delay="30 seconds"
+        )
+    join = join.where("a.k = b.k AND a.v <> b.v + 3").within("2 minutes")
     return join.groupBy(*by).agg(*aggregates)
 
 
@@ -140,7 +144,7 @@ def test_running_aggregates_of_a_join_that_spills(spark, feed, tmp_path, mode):
     handle = finish(query(spark, feed, *BY_ENGINE, maxFilesPerTrigger=2).options(**SPILLING), shown, tmp_path, mode)
     expected = duck("SELECT g, count(*), sum(av + bv), avg(bv), min(av), max('n' || (bv % 3)) FROM j GROUP BY g")
     assert sorted(shown.view.values()) == sorted(expected)
-    assert sum(epoch.count("owed") for epoch in handle.epochs if epoch.is_cleaning) > 0
+    assert sum(epoch.count("owed") for epoch in epochs_of(handle) if epoch.is_cleaning) > 0
 
 
 def test_windows_of_a_join_that_spills_wait_for_what_is_owed(spark, tmp_path):
@@ -238,9 +242,9 @@ def test_intervals_while_rows_arrive(spark, feed, tmp_path):
     rows = {name: sum(batch[name].num_rows for batch in BATCHES) for name in "ab"}
     join = StreamJoin(spark)
     for name in "ab":
-        join.stream(name, read_stream(spark, feed / name, READINGS, maxFilesPerTrigger=2))
-    join.where("a.k = b.k").select("sum(b.v) AS total", "count(*) AS n")
-    join.options(confidence=0.9, expectedRows=", ".join(f"{name}={count}" for name, count in rows.items()))
+        join = join.stream(name, read_stream(spark, feed / name, READINGS, maxFilesPerTrigger=2))
+    join = join.where("a.k = b.k").select("sum(b.v) AS total", "count(*) AS n")
+    join = join.options(confidence=0.9, expectedRows=", ".join(f"{name}={count}" for name, count in rows.items()))
     finish(join, shown, tmp_path, "update")
     (first,), (last,) = shown.epochs[0], shown.epochs[1]
     total, estimate, low, high, n, n_estimate, n_low, n_high = first
@@ -264,7 +268,7 @@ def test_modes_that_do_not_fit_are_refused(spark, feed, tmp_path):
     with pytest.raises(QueryError, match="unknown output mode 'upsert'"):
         plain.writeStream.outputMode("upsert")
     with pytest.raises(OptionError, match="the join has windows"):
-        running.option("confidence", 0.95).build()
+        pieces_of(running.option("confidence", 0.95)).build()
 
 
 def test_another_aggregate_needs_another_checkpoint(spark, feed, tmp_path):
@@ -278,8 +282,8 @@ def test_a_sum_that_overflows_ends_the_query_with_its_name(spark, tmp_path):
     write_batches(tmp_path, [{"a": huge, "b": pa.table({"k": [1]})}])
     join = StreamJoin(spark)
     for name, schema in (("a", huge.schema), ("b", pa.schema([("k", pa.int64())]))):
-        join.stream(name, read_stream(spark, tmp_path / name, schema))
-    join.where("a.k = b.k").select("sum(a.v) AS total")
+        join = join.stream(name, read_stream(spark, tmp_path / name, schema))
+    join = join.where("a.k = b.k").select("sum(a.v) AS total")
     with pytest.raises(WatersmeetError, match=r"ARITHMETIC_OVERFLOW.*sum\(`a_v`\)"):
         finish(join, Shown(keys=0), tmp_path / "ck", "update")
 
@@ -305,16 +309,13 @@ ASKED_TWICE = {
 def test_text_and_builder_aggregate_alike(spark, feed, tmp_path, case):
     text, pieces = ASKED_TWICE[case]
     frames = {name: read_stream(spark, feed / name, READINGS, maxFilesPerTrigger=None) for name in "ab"}
-    joins = [StreamJoin(spark), StreamJoin(spark)]
+    join = StreamJoin(spark)
     for name, df in frames.items():
-        for join in joins:
-            join.stream(name, df, eventTime="ts", delay="30 seconds")
-    joins[0].where("a.k = b.k").within("2 minutes")
+        join = join.stream(name, df, eventTime="ts", delay="30 seconds")
+    built, asked = join.where("a.k = b.k").within("2 minutes"), join.sql(text)
     for call, texts in pieces.items():
-        for piece in texts:
-            getattr(joins[0], call)(piece)
-    joins[1].sql(text)
-    assert joins[0].build() == joins[1].build()
+        built = getattr(built, call)(*texts)
+    assert pieces_of(built).build()[:2] == pieces_of(asked).build()[:2]
     shown = Shown()
-    finish(joins[1], shown, tmp_path, "complete")
+    finish(asked, shown, tmp_path, "complete")
     assert shown.view

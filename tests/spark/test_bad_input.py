@@ -21,7 +21,7 @@ def two(spark, feed):
     """Streams a and b, and nothing else yet."""
     join = StreamJoin(spark)
     for name in "ab":
-        join.stream(name, read_stream(spark, feed / name, READINGS), eventTime="ts")
+        join = join.stream(name, read_stream(spark, feed / name, READINGS), eventTime="ts")
     return join
 
 
@@ -49,25 +49,25 @@ def test_a_wrong_condition(two, tmp_path, where, message):
 
 
 def test_a_wrong_select_list(two, tmp_path):
-    two.where("a.k = b.k")
+    two = two.where("a.k = b.k")
     assert "unknown column 'pirce'" in start_refused(two.select("a.pirce AS p"), tmp_path)
 
 
 def test_a_select_expression_that_spark_refuses(two, tmp_path):
-    two.where("a.k = b.k").select("no_such_function(a.k) AS x")
+    two = two.where("a.k = b.k").select("no_such_function(a.k) AS x")
     text = start_refused(two, tmp_path)
     assert text.startswith("[INVALID_EXPRESSION] Spark refuses 'no_such_function(`a_k`)'")
     assert "\n  no_such_function(a.k) AS x\n  ^" in text
 
 
 def test_a_stream_left_unconnected(spark, two, feed, tmp_path):
-    two.stream("c", read_stream(spark, feed / "a", READINGS), eventTime="ts").where("a.k = b.k")
+    two = two.stream("c", read_stream(spark, feed / "a", READINGS), eventTime="ts").where("a.k = b.k")
     text = start_refused(two, tmp_path)
     assert text.startswith("[UNCONNECTED_STREAM] stream 'c' is not connected to the others: no predicate links them")
 
 
 def test_missing_event_time(spark, feed, two, tmp_path):
-    two.stream("c", read_stream(spark, feed / "a", READINGS)).where("a.k = b.k AND b.k = c.k").within("1 minute")
+    two = two.stream("c", read_stream(spark, feed / "a", READINGS)).where("a.k = b.k AND b.k = c.k").within("1 minute")
     text = start_refused(two, tmp_path)
     assert "[MISSING_EVENT_TIME] stream 'c' has no event time, which a window needs" in text
     assert "stream('c', df, eventTime='...')" in text
@@ -81,7 +81,7 @@ def test_missing_event_time(spark, feed, two, tmp_path):
     ],
 )
 def test_an_event_time_that_is_none(spark, feed, two, tmp_path, column, message):
-    two.stream("c", read_stream(spark, feed / "a", READINGS), eventTime=column)
+    two = two.stream("c", read_stream(spark, feed / "a", READINGS), eventTime=column)
     assert message in start_refused(two.where("a.k = b.k AND b.k = c.k").within("1 minute"), tmp_path)
 
 
@@ -106,7 +106,7 @@ def test_a_delay_that_does_not_parse(spark, feed):
 
 
 def test_two_streams_of_one_name(spark, feed, two, tmp_path):
-    two.stream("A", read_stream(spark, feed / "a", READINGS), eventTime="ts").where("a.k = b.k")
+    two = two.stream("A", read_stream(spark, feed / "a", READINGS), eventTime="ts").where("a.k = b.k")
     assert "[DUPLICATE_STREAM] two streams are named 'A'" in start_refused(two, tmp_path)
 
 
@@ -115,7 +115,7 @@ def test_one_stream_and_nine(spark, feed, tmp_path):
     join = StreamJoin(spark).stream("a", df).where("a.k = a.k")
     assert "a join takes 2 to 8 streams, not 1" in start_refused(join, tmp_path)
     for name in "bcdefghi":
-        join.stream(name, df)
+        join = join.stream(name, df)
     assert "a join takes 2 to 8 streams, not 9" in start_refused(join, tmp_path)
 
 
@@ -130,7 +130,7 @@ def test_a_column_that_cannot_be_a_key(spark, tmp_path):
     schema = pa.schema([("k", pa.list_(pa.int32())), ("v", pa.int64())])
     join = StreamJoin(spark)
     for name in "ab":
-        join.stream(name, read_stream(spark, tmp_path / name, schema))
+        join = join.stream(name, read_stream(spark, tmp_path / name, schema))
     text = start_refused(join.where("a.k = b.k"), tmp_path)
     assert "[UNSUPPORTED_KEY_TYPE] column a.k is ARRAY, which cannot be a join key" in text
 
@@ -139,7 +139,7 @@ def test_a_collated_key(spark, feed, tmp_path):
     join = StreamJoin(spark)
     for name in "ab":
         df = read_stream(spark, feed / name, READINGS).selectExpr("name COLLATE UTF8_LCASE AS name", "v")
-        join.stream(name, df)
+        join = join.stream(name, df)
     assert "has collation UTF8_LCASE, which cannot be a join key" in start_refused(
         join.where("a.name = b.name"), tmp_path
     )
@@ -225,7 +225,7 @@ def test_an_unsupported_output_mode(two, mode):
 
 
 def test_wrong_uses_of_the_writer(two, tmp_path):
-    two.where("a.k = b.k").select("a.v")
+    two = two.where("a.k = b.k").select("a.v")
     ck = tmp_path / "ck"
     assert "trigger takes exactly one of" in refusal(OptionError, lambda: two.writeStream.trigger())
     both = {"once": True, "processingTime": "1 second"}

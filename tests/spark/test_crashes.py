@@ -26,6 +26,7 @@ from tests.spark.processes import PACKAGES, Driver, visiting
 from watersmeet.adaptation.coordinator import STREAM_HAS_ENDED
 from watersmeet.epoch.owing import groups_left
 from watersmeet.errors import CheckpointError, FencedError
+from watersmeet.runtime.spark.stream_join import pieces_of
 from watersmeet.state.checkpoint import Checkpoint
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(1800)]
@@ -142,8 +143,9 @@ def _together(tables: list[pa.Table]) -> pa.Table:
     return pa.concat_tables([READINGS.empty_table(), *tables])
 
 
-def memory_folder(folder: Path) -> Path:
-    return Path(f"/dev/shm/watersmeet-{os.getuid()}") / Checkpoint(folder / "ck").identity()
+def memory_folders(folder: Path) -> list[Path]:
+    """The memory tiers of runs on the checkpoint in a folder."""
+    return list(Path("/dev/shm").glob(f"watersmeet-{Checkpoint(folder / 'ck').identity()}-*"))
 
 
 def is_last_epoch_acknowledged(folder: Path) -> bool | None:
@@ -163,7 +165,7 @@ def assert_no_leftovers(folder: Path) -> None:
     assert [file.name for file in (checkpoint.folder / "manifests").iterdir()] == [f"{last.epoch:012d}.json"]
     assert [file.name for file in (checkpoint.folder / "acks").iterdir()] == [f"{last.epoch:012d}"]
     assert not [file.name for file in checkpoint.folder.iterdir() if file.name.startswith(".")]
-    until(lambda: not memory_folder(folder).exists(), 30, "the memory tier to be empty")
+    until(lambda: not memory_folders(folder), 30, "the memory tier to be empty")
 
 
 def test_every_failpoint_in_the_code_is_in_the_list():
@@ -241,7 +243,7 @@ def test_crashes_of_a_query_that_spills_and_cleans_up(spark, tmp_path):
     batches = crash_batches(6)
     write_batches(tmp_path, batches)
     checkpoint = Checkpoint(tmp_path / "ck")
-    plan = join_of(spark, tmp_path).options(**SPILLING).build()[1]
+    plan = pieces_of(join_of(spark, tmp_path).options(**SPILLING)).build()[1]
     left, kinds = [], []
     options = {JOIN_OPTIONS: json.dumps(SPILLING), BYTES_AT_ONCE: "1"}
     for _ in crash_one_by_one(spark, tmp_path, SPILL_CRASHES, **options):
@@ -266,7 +268,6 @@ def test_kills_at_random_moments(spark, tmp_path):
     batches, written = crash_batches(50), 20
     write_batches(tmp_path, batches[:written])
     manifests = tmp_path / "ck" / "watersmeet" / "manifests"
-    memory = memory_folder(tmp_path)
     kills = 0
     parked = Driver(tmp_path)
     with PollingReader(spark, tmp_path / "out") as reader:
@@ -275,7 +276,8 @@ def test_kills_at_random_moments(spark, tmp_path):
             driver.go()
             parked = Driver(tmp_path)
             driver.wait_started()
-            runs = list(memory.iterdir())
+            runs = memory_folders(tmp_path)
+            assert runs
             known = set(manifests.iterdir()) if manifests.exists() else set()
             if rng.random() < 0.6:  # some die in their first epoch, the others soon after they have committed one
                 until(lambda d=driver, k=known: d.ended or set(manifests.glob("0*")) - k, what="an epoch")

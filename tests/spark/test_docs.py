@@ -1,10 +1,12 @@
-"""The examples of docs/queries.md, run one after the other in a folder of their own.
+"""The examples of README.md and docs/*.md, run one after the other, each document in a folder of its own.
 
 python    is executed, all blocks in one namespace, which has `spark`
 sql       is run over the sample streams
 text      must be in what the python block above it has printed, line by line, in this order
 console   after `$ ` is a command, up to where its quotes and backslashes end; the lines below must be in its output, in
           this order, and `...` stands for any
+
+Blocks of no kind are pictures, and commands of `make`.
 """
 
 import re
@@ -13,14 +15,17 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from watersmeet import StreamJoin
 from watersmeet.cli import main
 from watersmeet.query.cql import read_sql
 from watersmeet.runtime.spark.options import KNOWN
+from watersmeet.runtime.spark.stream_join import pieces_of
 from watersmeet.sample_data import BANKS, SHOP
 
 ROOT = Path(__file__).parents[2]
-GUIDE = (ROOT / "docs" / "queries.md").read_text()
+DOCUMENTS = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
 
 
 @dataclass(frozen=True)
@@ -30,10 +35,12 @@ class Block:
     text: str
 
 
-BLOCKS = [
-    Block(found[1], GUIDE[: found.start()].count("\n") + 2, found[2])
-    for found in re.finditer(r"^```(\w*)\n(.*?)^```$", GUIDE, re.DOTALL | re.MULTILINE)
-]
+def blocks_of(document: str) -> list[Block]:
+    text = (ROOT / document).read_text()
+    return [
+        Block(found[1], text[: found.start()].count("\n") + 2, found[2])
+        for found in re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    ]
 
 
 def commands(text: str) -> list[tuple[list[str], list[str]]]:
@@ -56,17 +63,18 @@ def commands(text: str) -> list[tuple[list[str], list[str]]]:
 
 
 def test_there_are_examples_of_every_kind():
-    assert {block.kind for block in BLOCKS} == {"python", "sql", "text", "console"}
+    assert {block.kind for block in blocks_of("docs/queries.md")} == {"python", "sql", "text", "console"}
 
 
-def test_examples_run(spark, tmp_path, monkeypatch, capsys):
-    """In one test, since later examples read what earlier ones have made."""
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_examples_run(document, spark, tmp_path, monkeypatch, capsys):
+    """In one test for each document, since later examples read what earlier ones have made."""
     monkeypatch.chdir(tmp_path)
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     namespace = {"spark": spark}
     printed = ""
-    for block in BLOCKS:
-        where = f"docs/queries.md, line {block.line}"
+    for block in blocks_of(document):
+        where = f"{document}, line {block.line}"
         match block.kind:
             case "python":
                 # Spark runs in the folder in which the tests were started, and paths are those of Spark
@@ -91,7 +99,7 @@ def run_sql(spark, text: str, data: Path) -> None:
         if name in used
     }
     join = StreamJoin(spark).sql(text, **streams)
-    aggregate = join.build()[1].aggregate
+    aggregate = pieces_of(join).build()[1].aggregate
     mode = "append" if aggregate is None else aggregate.mode
     query = join.writeStream.format("noop").outputMode(mode).trigger(availableNow=True).start()
     query.awaitTermination()
@@ -116,5 +124,7 @@ def check_said(text: str, shown: list[str], where: str) -> None:
 
 
 def test_options_are_all_described():
-    rows = re.findall(r"^\| `(\w+)` \| join \|", GUIDE, re.MULTILINE)
-    assert rows == list(KNOWN)
+    guide, readme = ((ROOT / document).read_text() for document in ("docs/queries.md", "README.md"))
+    assert re.findall(r"^\| `(\w+)` \| join \|", guide, re.MULTILINE) == list(KNOWN)
+    table = readme.split("| option | default | meaning |")[1].split("\n\n")[0]
+    assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == list(KNOWN)

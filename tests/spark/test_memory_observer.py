@@ -27,7 +27,7 @@ def test_the_memory_folder_of_a_running_query(spark, tmp_path):
     memory = tmp_path / "memory"
     memory.mkdir()
     join = join_of(spark, tmp_path, within=f"{WINDOW_SECONDS} seconds", delay="0 seconds")
-    join.options(slots=2, memoryLocation=memory)
+    join = join.options(slots=2, memoryLocation=memory)
     with Observer(memory) as seen:
         query = start(join, tmp_path / "out", tmp_path / "ck")
         query.awaitTermination()

@@ -16,6 +16,7 @@ from tests.spark.make_old_checkpoint import BASE, BATCHES_BEFORE, CASES, KEPT, C
 from watersmeet.epoch.owing import is_owing
 from watersmeet.errors import CheckpointError
 from watersmeet.plan.stages import JoinPlan
+from watersmeet.runtime.spark.stream_join import pieces_of
 from watersmeet.state.checkpoint import Checkpoint
 from watersmeet.state.manifest import Manifest
 
@@ -58,7 +59,7 @@ def gone_on(spark, case: Case, folder: Path) -> dict[int, Counter]:
 
 def last_of(spark, case: Case, location: Path, feed: Path) -> tuple[JoinPlan, Manifest]:
     """The plan and the last manifest of a checkpoint of a case, as the present version sees them."""
-    checkpoint, (planner, _) = Checkpoint(location), case.join(spark, feed).planner(case.mode)
+    checkpoint, (planner, _) = Checkpoint(location), pieces_of(case.join(spark, feed)).planner(case.mode)
     plan = planner.remembered_plan(checkpoint.plan())
     return plan, checkpoint.latest(plan)
 

@@ -138,18 +138,19 @@ def test_a_shortened_file_of_results_is_named(spark, tmp_path, waiting):
         run(spark, tmp_path, kind)
 
 
-def test_a_file_of_results_with_other_bytes_is_named(spark, tmp_path):
-    write_batches(tmp_path, BATCHES)
-    with dying_before(protocol.Send, len(BATCHES)), pytest.raises(Exception, match="before Send"):
-        run(spark, tmp_path, "csv")
-    checkpoint = Checkpoint(tmp_path / "ck")
-    file = checkpoint.outbox / checkpoint.latest().outbox.files[0].name
+def test_a_file_of_results_with_other_bytes_is_named(spark, tmp_path, waiting):
+    """In a page, which Parquet has checksums for, and in its footer, which it has none for."""
+    kind, file = waiting
+    whole, before = file.read_bytes(), sent(spark, tmp_path, kind)
     place = pq.ParquetFile(file).metadata.row_group(0).column(2)
-    data = bytearray(file.read_bytes())
-    data[place.data_page_offset + place.total_compressed_size - 3] ^= 0xFF
-    file.write_bytes(data)
-    with pytest.raises(Exception, match=file.name):
-        run(spark, tmp_path, "csv")
+    for position in (place.data_page_offset + place.total_compressed_size - 3, len(whole) - 20):
+        data = bytearray(whole)
+        data[position] ^= 1
+        file.write_bytes(data)
+        with pytest.raises(CheckpointError, match=f"{file.name} is damaged: its checksum does not match the manifest"):
+            run(spark, tmp_path, kind)
+        assert sent(spark, tmp_path, kind) == before
+    checkpoint = Checkpoint(tmp_path / "ck")
     assert not checkpoint.is_acknowledged(checkpoint.latest().epoch)
 
 
@@ -173,7 +174,6 @@ def test_an_expression_that_fails_does_so_before_the_commit(spark, tmp_path, exp
 
     def join() -> StreamJoin:
         made = join_of(spark, tmp_path, "ab").option("slots", 2)
-        made._select.clear()
         return made.select("a.v AS v", "b.v AS w", f"{expression} AS x")
 
     with pytest.raises(Exception, match=r"DIVIDE_BY_ZERO|seven"):

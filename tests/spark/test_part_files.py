@@ -7,9 +7,11 @@ import pyarrow as pa
 import pytest
 
 from tests.spark.helpers import expected, join_of, output, random_batches, run, write_batches
-from watersmeet.runtime.spark.sinks import Delivery, FileSink
+from watersmeet.runtime.spark.file_sink import FileSink
+from watersmeet.runtime.spark.sinks import Delivery
 from watersmeet.state.manifest import ResultFile
 from watersmeet.state.outbox import ResultFolder, ResultWriter
+from watersmeet.state.part_files import ANYBODY
 
 SCHEMA = pa.schema([("a.k", pa.int64())])
 
@@ -45,7 +47,7 @@ def test_an_epoch_that_is_delivered_again_is_in_the_log_once(spark, finished):
         raise AssertionError("part files are not read")
 
     delivery = Delivery(0, True, spark, [(finished / file.name, file)], read)
-    FileSink(str(finished), "parquet", {}).deliver(delivery)
+    FileSink(str(finished), "parquet", {}).located(spark, ANYBODY).deliver(delivery)
     assert sorted(log.read_bytes() for log in (finished / "_spark_metadata").iterdir()) == before
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import numpy as np
 import pyarrow as pa
@@ -12,14 +13,16 @@ from tests.spark.helpers import output, read_stream, run, write_batches
 from watersmeet import StreamJoin
 from watersmeet.epoch import protocol
 from watersmeet.errors import OptionError, WatersmeetError
-from watersmeet.observe.first_rows import SAMPLE_BYTES
 from watersmeet.observe.terminal import epoch_line
 from watersmeet.plan.fingerprint import hops_text
 from watersmeet.plan.tree import tree_text
+from watersmeet.planning.first_rows import SAMPLE_BYTES
+from watersmeet.planning.learned import learned
 from watersmeet.query.logical import Stream, build_query
-from watersmeet.runtime.spark import learning
-from watersmeet.runtime.spark.learning import learn
+from watersmeet.runtime.spark.learning import sample_of
+from watersmeet.runtime.spark.query import epochs_of
 from watersmeet.runtime.spark.source import unite
+from watersmeet.runtime.spark.stream_join import pieces_of
 from watersmeet.state.checkpoint import Checkpoint
 from watersmeet.state.manifest import PlanText
 
@@ -46,8 +49,8 @@ def minutes(count, rows=ROWS, start=0):
 def chain(spark, base, **options):
     join = StreamJoin(spark)
     for name in ROWS:
-        join.stream(name, read_stream(spark, base / name, SCHEMA), eventTime="ts", delay="1 second")
-    join.where(CHAIN).within("30 seconds").options(**options)
+        join = join.stream(name, read_stream(spark, base / name, SCHEMA), eventTime="ts", delay="1 second")
+    join = join.where(CHAIN).within("30 seconds").options(**options)
     return join.select(*(f"{name}.v AS {name}v" for name in ROWS))
 
 
@@ -94,7 +97,7 @@ def test_the_first_micro_batch_decides_and_a_restart_keeps_the_plan(spark, base,
     # The plan stays, though hints would now choose another; one that is asked for by its tree is refused.
     again = chain(spark, base, slots=1)
     for name, rate in {"a": 0.1, "b": 1, "c": 5000, "d": 50000}.items():
-        again.hint(name, rowsPerSecond=rate)
+        again = again.hint(name, rowsPerSecond=rate)
     assert f"== Plan {SMALL_FIRST} ==" not in _explained(again, capsys)
     run(again, tmp_path / "out", tmp_path / "ck").explain()
     assert f"== Plan {SMALL_FIRST} ==" in capsys.readouterr().out
@@ -121,9 +124,9 @@ def test_a_crash_between_the_commit_and_progress_loses_no_event(spark, base, tmp
 def test_what_a_micro_batch_shows(spark, tmp_path):
     batch = minutes(1)[0]
     join = chain(spark, tmp_path).where("a.v >= 0.5")
-    query = join.build()[0]
+    query = pieces_of(join).build()[0]
     rows = unite(query, {name: spark.createDataFrame(table.to_pandas()) for name, table in batch.items()})
-    found = learn(query, rows, 1)
+    found = learned(query, sample_of(query, rows, 1))
     numbers = {name: table.set_column(3, "ts", table["ts"].cast(pa.int64())) for name, table in batch.items()}
     columns = {name: {c: table[c].to_numpy() for c in table.column_names} for name, table in numbers.items()}
     kept_a = columns["a"]["v"] >= 0.5
@@ -138,7 +141,7 @@ def test_what_a_micro_batch_shows(spark, tmp_path):
         assert found.keys[number] == pytest.approx((one[:, None] == other[None, :]).mean(), rel=1e-9)
     less = columns["a"]["v"][kept_a][:, None] < columns["d"]["v"][None, :]
     assert found.residuals[0] == pytest.approx(less.mean(), rel=1e-9)
-    assert learn(query, rows, 10_000) is None
+    assert sample_of(query, rows, 10_000) is None
 
 
 def test_a_part_of_a_large_micro_batch_shows_few_keys_and_few_values(spark):
@@ -149,50 +152,50 @@ def test_a_part_of_a_large_micro_batch_shows_few_keys_and_few_values(spark):
     query = build_query(streams, where=where, within=None, windows={}, select=["a.v"])
     numbers = spark.range(200_000, numPartitions=2)
     made = {name: numbers.selectExpr("id % 3 AS k", "id div 7 % 4 AS v") for name in "ab"}
-    found = learn(query, unite(query, made), 1)
+    found = learned(query, sample_of(query, unite(query, made), 1))
     assert found.keys[0] == pytest.approx(1 / 3, rel=0.02)
     assert found.residuals[0] == pytest.approx(6 / 16, rel=0.05)
 
 
-def test_few_wide_values_are_brought_to_the_driver(spark, monkeypatch):
+def test_few_wide_values_are_brought_to_the_driver(spark):
     """2,500 rows of 60,000 bytes a stream: 150 MB, of which at most SAMPLE_BYTES are looked at."""
     schema = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("s", pa.string())])
     where = ["a.k = b.k AND a.s < b.s AND a.v < b.v"]
     query = build_query([Stream(name, schema) for name in "ab"], where=where, within=None, windows={}, select=["a.v"])
     numbers = spark.range(2500, numPartitions=2)
     columns = ["id % 3 AS k", "id div 7 % 4 AS v", "repeat(cast(id div 3 % 4 AS string), 60000) AS s"]
-    samples = []
-    real = learning._sample
-    monkeypatch.setattr(learning, "_sample", lambda *args: samples.append(real(*args)) or samples[-1])
-    found = learn(query, unite(query, {name: numbers.selectExpr(*columns) for name in "ab"}), 1)
-    assert [0.8 * SAMPLE_BYTES < sample.nbytes < 1.2 * SAMPLE_BYTES for sample in samples] == [True, True]
+    sample = sample_of(query, unite(query, {name: numbers.selectExpr(*columns) for name in "ab"}), 1)
+    assert all(0.8 * SAMPLE_BYTES < rows.nbytes < 1.2 * SAMPLE_BYTES for rows in sample.tested.values())
+    found = learned(query, sample)
     assert found.residuals == {0: pytest.approx(6 / 16, rel=0.1), 1: pytest.approx(6 / 16, rel=0.1)}
 
 
 def test_a_small_first_micro_batch_decides_nothing(spark, tmp_path):
     write_batches(tmp_path, minutes(1, dict.fromkeys(ROWS, 20)))
     join = chain(spark, tmp_path)
-    standing_for_it = tree_text(join.build()[1].trees[0], list(ROWS))
+    standing_for_it = tree_text(pieces_of(join).build()[1].trees[0], list(ROWS))
     query = run(join, tmp_path / "out", tmp_path / "ck")
     assert kept(tmp_path / "ck").trees == standing_for_it != SMALL_FIRST
-    assert "fewer than 1,000 rows" in epoch_line(query.epochs[0])
+    assert "fewer than 1,000 rows" in epoch_line(epochs_of(query)[0])
 
 
 def test_hints_on_all_rates_decide_at_once(spark, base, right, tmp_path, capsys):
     join = chain(spark, base, slots=2)
     for name, rows in ROWS.items():
-        join.hint(name, rowsPerSecond=rows / 60)
-    join.hint("b.y = c.y", selectivity=1 / 200).hint("key 0", selectivity=1 / 40).hint("key 2", selectivity=1 / 40)
+        join = join.hint(name, rowsPerSecond=rows / 60)
+    join = (
+        join.hint("b.y = c.y", selectivity=1 / 200).hint("key 0", selectivity=1 / 40).hint("key 2", selectivity=1 / 40)
+    )
     said = _explained(join, capsys, "cost")
     assert f"== Plan {SMALL_FIRST} ==" in said
     assert "chosen by cost when" not in said
     assert f"* {SMALL_FIRST}" in said
     assert re.search(r"^  \(a b c d\) +5 +\S+ +\d\.\d\dx .* mjoin$", said, re.MULTILINE)
     assert "\n* chosen: least CPU" in said
-    assert "\nsearch (auto): all trees without cross products; " in said
+    assert "\nsearch (auto): all trees; " in said
     assert "known: steady a 15 rows/s, b 5 rows/s, c 1 rows/s, d 0.25 rows/s" in said
     assert "known: key 1 lets pass 0.005 of the pairs\n" in said
-    assert "residual 0 lets pass 0.3333 of what it tests, by default (hint('residual 0', selectivity=...))" in said
+    assert "assumed: residual 0 lets pass 0.3333 of what it tests (hint('residual 0', selectivity=...))" in said
     run(join, tmp_path / "out", tmp_path / "ck")
     assert output(spark, tmp_path / "out") == right
     assert kept(tmp_path / "ck").orders.keys() == {"(c d)", "(b (c d))", SMALL_FIRST}
@@ -218,7 +221,7 @@ def test_a_query_that_has_run_shows_what_plans_would_cost_by_what_it_has_seen(sp
 def test_a_plan_that_is_asked_for_is_compared_with_the_one_that_would_be_chosen(spark, base, capsys):
     join = chain(spark, base, slots=2, plan="(((a b) c) d)")
     for name, rows in ROWS.items():
-        join.hint(name, rowsPerSecond=rows / 60)
+        join = join.hint(name, rowsPerSecond=rows / 60)
     said = _explained(join, capsys, "cost")
     assert "== Plan (((a b) c) d) ==" in said
     assert re.search(r"^  \(\(\(a b\) c\) d\) .* asked for$", said, re.MULTILINE)
@@ -243,7 +246,7 @@ def test_probe_orders_of_a_node_over_several_keys_are_chosen_by_cost_and_kept(sp
 
 
 def hops(spark, base, checkpoint) -> str:
-    plan = chain(spark, base, plan="mjoin").planner()[0].remembered_plan(kept(checkpoint))
+    plan = pieces_of(chain(spark, base, plan="mjoin")).planner()[0].remembered_plan(kept(checkpoint))
     return "; ".join(hops_text(stage) for stage in plan.stages)
 
 
@@ -264,7 +267,8 @@ def test_other_ways_to_find_a_plan(spark, base, right, tmp_path, plan):
         (("e", {"rowsPerSecond": 1}), "unknown stream 'e'"),
         (("a", {}), "hint 'a' says nothing"),
         (("a", {"rowsPerSecond": 1, "selectivity": 1}), "hint 'a' says two things"),
-        (("a", {"rowsPerSecond": -1}), "must be a number from 0, not -1"),
+        (("a", {"rowsPerSecond": -1}), "must be a number from 0 to 1e+12, not -1"),
+        (("a", {"rowsPerSecond": 1e300}), "must be a number from 0 to 1e+12, not 1e+300"),
         (("a.x = b.x", {"selectivity": 2}), "must be a share from 0 to 1, not 2"),
         (("a.x = d.x", {"selectivity": 0.1}), "hint: the query has no predicate 'a.x = d.x'"),
         (("a.z = d.x", {"selectivity": 0.1}), "hint 'a.z = d.x': "),
@@ -272,7 +276,7 @@ def test_other_ways_to_find_a_plan(spark, base, right, tmp_path, plan):
 )
 def test_hints_that_cannot_be_meant(spark, base, hint, message):
     with pytest.raises(OptionError) as error:
-        chain(spark, base).hint(hint[0], **hint[1]).build()
+        pieces_of(chain(spark, base).hint(hint[0], **hint[1])).build()
     assert message in str(error.value)
 
 
@@ -287,10 +291,17 @@ def test_hints_that_cannot_be_meant(spark, base, hint, message):
 )
 def test_options_that_cannot_be_meant(spark, base, options, message):
     with pytest.raises(OptionError) as error:
-        chain(spark, base, **options).build()
+        pieces_of(chain(spark, base, **options)).build()
     assert message in str(error.value)
 
 
 def test_an_explain_mode_that_there_is_not(spark, base):
     with pytest.raises(OptionError, match=r"unknown explain mode 'costs'.*did you mean 'cost'"):
         chain(spark, base).explain("costs")
+
+
+def test_the_default_memory_budget_reaches_the_planner(spark, base, tmp_path):
+    free = shutil.disk_usage(tmp_path).free
+    planner, options = pieces_of(chain(spark, base, slots=2, memoryLocation=str(tmp_path))).planner()
+    assert planner.budget.memory_bytes == options.memory_budget_bytes == pytest.approx(free / 2 / 2, rel=0.05)
+    assert pieces_of(chain(spark, base, memoryBudget="0")).planner()[0].budget.memory_bytes == 0

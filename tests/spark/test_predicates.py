@@ -42,7 +42,7 @@ def feed(spark, tmp_path_factory):
 def join_of(spark, feed, streams="ab", **options) -> StreamJoin:
     join = StreamJoin(spark).option("slots", 2)
     for name in streams:
-        join.stream(name, read_stream(spark, feed / name, SCHEMA, **options))
+        join = join.stream(name, read_stream(spark, feed / name, SCHEMA, **options))
     return join
 
 
@@ -119,10 +119,12 @@ def test_registered_predicates(spark, feed, tmp_path):
         return pc.less_equal(pc.abs(pc.subtract(x, y)), most)
 
     join = join_of(spark, feed).register("near", near)
-    join.register("few", lambda x: pc.less(x, 9))
+    join = join.register("few", lambda x: pc.less(x, 9))
     with pytest.warns(UserWarning, match="predicate 'alike' is called once for every pair of rows"):
-        join.register("alike", lambda x, y: None if x is None else x[:2] == (y or "")[:2], vectorized=False)
-    join.where("a.k = b.k AND (NEAR(a.n, b.n + 1) OR b.n = 3) AND NOT alike(lower(a.name), b.info.city) AND few(a.n)")
+        join = join.register("alike", lambda x, y: None if x is None else x[:2] == (y or "")[:2], vectorized=False)
+    join = join.where(
+        "a.k = b.k AND (NEAR(a.n, b.n + 1) OR b.n = 3) AND NOT alike(lower(a.name), b.info.city) AND few(a.n)"
+    )
     run(selected(join), tmp_path / "out", tmp_path / "ck")
     assert rows_of(spark.read.parquet(str(tmp_path / "out"))) == by_spark(
         spark,

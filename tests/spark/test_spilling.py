@@ -30,13 +30,13 @@ from tests.spark.helpers import (
     start,
     write_batches,
 )
-from tests.spark.test_crashes import memory_folder
 from watersmeet import StreamJoin
 from watersmeet.adaptation import coordinator
 from watersmeet.adaptation.spill_policies import POLICIES
 from watersmeet.epoch.owing import is_owing
 from watersmeet.errors import CheckpointError, OptionError, WatersmeetError
-from watersmeet.runtime.spark.query import JoinQueryHandle
+from watersmeet.runtime.spark.query import JoinQueryHandle, epochs_of
+from watersmeet.runtime.spark.stream_join import pieces_of
 from watersmeet.runtime.spark.writer import _spill_settings
 from watersmeet.state.checkpoint import Checkpoint
 
@@ -53,7 +53,7 @@ def kinds(query) -> Counter:
 
 
 def owes(spark, base) -> bool:
-    return is_owing(join_of(spark, base).build()[1], Checkpoint(base / "ck").latest())
+    return is_owing(pieces_of(join_of(spark, base)).build()[1], Checkpoint(base / "ck").latest())
 
 
 # --- exactness, and the promise of memory ----------------------------------------------------------------------------
@@ -79,9 +79,9 @@ def wide_batch(rng: np.random.Generator, number: int) -> dict[str, pa.Table]:
 def wide_join(spark, base, **options):
     join = StreamJoin(spark)
     for name in "abcde":
-        join.stream(name, read_stream(spark, base / name, READINGS, **options))
-    join.where("a.k = b.k AND b.k = c.k AND c.name = d.name AND d.v = e.v")
-    join.select("a.k AS k", *(f"{name}.v" for name in "abcde"))
+        join = join.stream(name, read_stream(spark, base / name, READINGS, **options))
+    join = join.where("a.k = b.k AND b.k = c.k AND c.name = d.name AND d.v = e.v")
+    join = join.select("a.k AS k", *(f"{name}.v" for name in "abcde"))
     return join.options(plan="(((a b c) d) e)", slots=SLOTS)
 
 
@@ -90,13 +90,15 @@ def test_a_tree_over_three_keys_with_ten_times_the_state_that_memory_may_hold(sp
     batches = [wide_batch(rng, number) for number in range(BATCHES)]
     write_batches(tmp_path, batches)
     run(wide_join(spark, tmp_path, maxFilesPerTrigger=None), tmp_path / "plain", tmp_path / "plain-ck")
-    join = wide_join(spark, tmp_path).option("memoryBudget", BUDGET)
-    with Observer(memory_folder(tmp_path)) as seen:
+    memory = tmp_path / "memory"
+    memory.mkdir()
+    join = wide_join(spark, tmp_path).options(memoryBudget=BUDGET, memoryLocation=memory)
+    with Observer(memory) as seen:
         query = run(join, tmp_path / "out", tmp_path / "ck")
     found = output(spark, tmp_path / "out")
     assert found == output(spark, tmp_path / "plain")
     everything = {name: pa.concat_tables(batch[name] for batch in batches) for name in "abcde"}
-    assert found == canonical(duckdb_join(join.build()[0], everything))
+    assert found == canonical(duckdb_join(pieces_of(join).build()[0], everything))
     assert found.total() > 1_000
     last = metrics(query.lastProgress)
     assert last["stateBytes"] >= 10 * SLOTS * BUDGET
@@ -117,7 +119,7 @@ def test_rows_that_expire_pay_what_they_owe_before(spark, tmp_path):
     query = run(join, tmp_path / "out", tmp_path / "ck")
     assert output(spark, tmp_path / "out") == expected(join, batches)
     assert kinds(query)["spill"] > 0
-    before_the_end = [epoch.count("owed") for epoch in query.epochs if not epoch.is_cleaning]
+    before_the_end = [epoch.count("owed") for epoch in epochs_of(query) if not epoch.is_cleaning]
     assert len(before_the_end) == 5
     assert sum(before_the_end) > 0
 
@@ -296,7 +298,7 @@ def pair(spark, tmp_path):
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_policy_can_be_asked_for(pair, policy, capsys):
-    settings = _spill_settings(pair.options(spill=policy.upper(), spillFraction=0.5).build()[2], 1 << 20)
+    settings = _spill_settings(pieces_of(pair.options(spill=policy.upper(), spillFraction=0.5)).build()[2], 1 << 20)
     assert (settings.policy, settings.fraction) == (POLICIES[policy], 0.5)
     pair.explain()
     assert "a.k = b.k" in capsys.readouterr().out
@@ -304,7 +306,7 @@ def test_every_policy_can_be_asked_for(pair, policy, capsys):
 
 def test_spilling_can_be_turned_off(pair):
     for off in ("off", "none", False):
-        assert pair.option("spill", off).build()[2].spill is None
+        assert pieces_of(pair.option("spill", off)).build()[2].spill is None
 
 
 @pytest.mark.parametrize(

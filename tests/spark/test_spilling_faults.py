@@ -17,7 +17,8 @@ from tests.spark.helpers import (
     write_batches,
 )
 from tests.spark.test_spilling import SMALL, begin, owing_query
-from watersmeet.errors import CheckpointError, CorruptSegmentError, SinkError
+from watersmeet.errors import CheckpointError, CorruptSegmentError, WatersmeetError
+from watersmeet.runtime.spark.query import epochs_of
 from watersmeet.state.checkpoint import Checkpoint
 
 
@@ -65,7 +66,7 @@ def test_a_disk_that_takes_no_more_segments(spark, tmp_path, disk, fault):
         assert disk("remount,bind,rw") == 0
     query = run(join, tmp_path / "out", tmp_path / "ck")
     assert output(spark, tmp_path / "out") == expected(join, batches)
-    assert sum(epoch.count("owed") for epoch in query.epochs) > 0
+    assert sum(epoch.count("owed") for epoch in epochs_of(query)) > 0
 
 
 def test_a_disk_that_takes_no_more_results(spark, tmp_path, disk):
@@ -73,7 +74,7 @@ def test_a_disk_that_takes_no_more_results(spark, tmp_path, disk):
     write_batches(tmp_path, batches)
     join = join_of(spark, tmp_path).options(**SMALL)
     fill(tmp_path / "out" / "_filler")
-    with pytest.raises(SinkError, match=rf"cannot write {tmp_path}/out/part-\S+: .*No space left on device"):
+    with pytest.raises(WatersmeetError, match=rf"cannot write {tmp_path}/out/\S+: .*No space left on device"):
         run(join, tmp_path / "out", tmp_path / "ck")
     assert not list((tmp_path / "out").glob("part-*"))
     (tmp_path / "out" / "_filler").unlink()

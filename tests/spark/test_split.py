@@ -15,11 +15,12 @@ from watersmeet.plan.stages import plan_join
 from watersmeet.plan.tree import parse_tree
 from watersmeet.runtime.spark.frames import RANGES_MAX, hashed, split
 from watersmeet.runtime.spark.source import spark_type, unite
+from watersmeet.runtime.spark.stream_join import pieces_of
 
 
 @pytest.fixture(scope="module")
 def query(spark, tmp_path_factory):
-    return join_of(spark, tmp_path_factory.mktemp("feed")).build()[0]
+    return pieces_of(join_of(spark, tmp_path_factory.mktemp("feed"))).build()[0]
 
 
 def in_turn(partitions, slots):
@@ -57,7 +58,7 @@ def test_split_keeps_the_rows_of_a_group_in_the_slot_of_its_owner(spark, query, 
 
 
 def test_keys_are_placed_each_by_its_own_owners(spark, tmp_path):
-    query = chain_join(spark, tmp_path).build()[0]
+    query = pieces_of(chain_join(spark, tmp_path)).build()[0]
     plan = plan_join(query, (parse_tree("((a b) c)", "abc"),), 300)
     keys = [plan.key_of_stage(stage) for stage in range(2)]
     placement = Placement(3, {keys[0]: tuple(reversed(even_assignment(300, 3))), keys[1]: in_turn(300, 3)})

@@ -14,6 +14,7 @@ from watersmeet import StreamJoin
 from watersmeet.errors import QueryError
 from watersmeet.query.aggregate_types import aggregate_type
 from watersmeet.query.aggregates import aggregate_column, key_column
+from watersmeet.runtime.spark.stream_join import pieces_of
 
 BATCHES = random_batches(seed=7, streams="abc", batches=1, rows=40)
 
@@ -37,9 +38,9 @@ def built(spark, frames, streams: str, *, where=(), within=None, windows=None, s
     for item in streams.split():
         name, _, source = item.partition("=")
         window = (windows or {}).get(name)
-        join.stream(name, frames[source or name], eventTime="ts", delay="30 seconds", window=window)
+        join = join.stream(name, frames[source or name], eventTime="ts", delay="30 seconds", window=window)
     for condition in where:
-        join.where(condition)
+        join = join.where(condition)
     return (join.within(within) if within else join).select(*select)
 
 
@@ -127,11 +128,11 @@ def test_text_and_builder_give_the_same(spark, frames, tmp_path, case):
     builder = built(spark, frames, **pieces)
     used = {name: frames[name] for name in {item[-1] for item in pieces["streams"].split()}}
     join = StreamJoin(spark).sql(text, **used)
-    assert join.build() == builder.build()
+    assert pieces_of(join).build()[:2] == pieces_of(builder).build()[:2]
     run(join, tmp_path / "out", tmp_path / "ck")
     found = output(spark, tmp_path / "out")
     assert sum(found.values()) > 10
-    query = join.build()[0]
+    query = pieces_of(join).build()[0]
     plain = all(item.column is not None and item.column.stream in "abc" for item in query.select)
     if plain and not query.filters:  # what the oracle can do
         assert found == expected(join, BATCHES)
@@ -156,7 +157,7 @@ def test_sql_of_the_package(spark, frames):
 
 
 def times(join):
-    return {stream.name: (stream.event_time, stream.delay_us) for stream in join.build()[0].streams}
+    return {stream.name: (stream.event_time, stream.delay_us) for stream in pieces_of(join).build()[0].streams}
 
 
 TEXT = "SELECT a.v FROM a JOIN b ON a.k = b.k WITHIN 1 MINUTE"
@@ -182,7 +183,7 @@ def test_event_time_is_not_guessed_among_two(spark, feed, frames):
     plain = read_stream(spark, feed / "b", READINGS)
     two = plain.withColumn("later", plain.ts)
     with pytest.raises(QueryError, match=r"stream 'b' has no event time, which a window needs \(line 1, column 24\)"):
-        StreamJoin(spark).sql(TEXT, a=frames["a"], b=two).build()
+        pieces_of(StreamJoin(spark).sql(TEXT, a=frames["a"], b=two)).build()
 
 
 # --- refusals --------------------------------------------------------------------------------------------------------
@@ -190,17 +191,17 @@ def test_event_time_is_not_guessed_among_two(spark, feed, frames):
 
 def test_streams_that_are_not_used_or_not_there(spark, frames):
     with pytest.raises(QueryError, match="stream 'c' is given, but the query does not use it"):
-        StreamJoin(spark).sql(TEXT, **frames).build()
+        pieces_of(StreamJoin(spark).sql(TEXT, **frames)).build()
     with pytest.raises(QueryError, match=r"unknown stream 'b' \(line 1, column 24\)"):
-        StreamJoin(spark).sql(TEXT, a=frames["a"]).build()
+        pieces_of(StreamJoin(spark).sql(TEXT, a=frames["a"])).build()
 
 
 def test_text_and_pieces_exclude_each_other(spark, frames):
     join = StreamJoin(spark).sql(TEXT, a=frames["a"], b=frames["b"])
     with pytest.raises(QueryError, match="the query is given as text and also with where"):
-        join.where("a.v > 1").build()
+        pieces_of(join.where("a.v > 1")).build()
     with pytest.raises(QueryError, match="the join already has a query text"):
-        join.sql(TEXT)
+        join = join.sql(TEXT)
 
 
 def test_mistakes_are_found_when_the_text_is_given(spark):
@@ -228,7 +229,7 @@ def test_values_are_typed_by_spark(spark, frames):
         FROM a JOIN b ON a.k = b.k WITHIN 1 MINUTE
         GROUP BY 1, bin, window(result_time, '1 minute') HAVING total > 3 AND window.start IS NOT NULL
     """
-    query = StreamJoin(spark).sql(text, a=frames["a"], b=frames["b"])._query()
+    query = pieces_of(StreamJoin(spark).sql(text, a=frames["a"], b=frames["b"])).build()[0]
     found = query.aggregation
     assert [(value.type, value.expression is None) for value in found.keys] == [
         (pa.string(), True),
@@ -253,7 +254,7 @@ def test_values_are_typed_by_spark(spark, frames):
 def test_what_spark_refuses_is_refused_at_its_place(spark, frames, select, message):
     text = f"SELECT {select} FROM a JOIN b ON a.k = b.k"
     with pytest.raises(QueryError, match=r"\[INVALID_EXPRESSION\] Spark refuses") as caught:
-        StreamJoin(spark).sql(text, a=frames["a"], b=frames["b"])._query()
+        pieces_of(StreamJoin(spark).sql(text, a=frames["a"], b=frames["b"])).build()[0]
     assert message in str(caught.value)
 
 
@@ -264,7 +265,7 @@ def test_filters_are_checked_by_spark_before_anything_runs(spark, frames):
         "a.v": "[TYPE_MISMATCH] 'a.v' is BIGINT, not a condition",
     }.items():
         with pytest.raises(QueryError) as caught:
-            StreamJoin(spark).sql(text + condition, a=frames["a"], b=frames["b"]).build()
+            pieces_of(StreamJoin(spark).sql(text + condition, a=frames["a"], b=frames["b"])).build()
         assert str(caught.value).startswith(message)
         assert "(line 2, column 19)" in str(caught.value)
 
@@ -299,7 +300,7 @@ def test_groups_compute_what_spark_computes(spark, feed, frames, case):
     text = GROUPED[case]
     for name in "ab":
         spark.read.parquet(str(feed / name)).createOrReplaceTempView(name)
-    query = StreamJoin(spark).sql(text, a=frames["a"], b=frames["b"])._query()
+    query = pieces_of(StreamJoin(spark).sql(text, a=frames["a"], b=frames["b"])).build()[0]
     columns = ", ".join(f"{s}.{c} AS {s}_{c}" for s in "ab" for c in READINGS.names)
     spark.sql(f"SELECT {columns} FROM a JOIN b ON a.k = b.k").createOrReplaceTempView("joined")
     keys = {key_column(i): key.sql for i, key in enumerate(query.aggregation.keys)}

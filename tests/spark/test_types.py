@@ -83,7 +83,7 @@ def test_all_types_together_as_one_key_and_as_payload(spark, tables, tmp_path):
     condition = " AND ".join(f"a.{name} = b.{name}" for name in ATOMIC)
     join = StreamJoin(spark)
     for side in "ab":
-        join.stream(side, spark.readStream.table(f"types_{side}"))
+        join = join.stream(side, spark.readStream.table(f"types_{side}"))
     run(join.where(condition), tmp_path / "out", tmp_path / "ck")
     ours = spark.read.parquet(str(tmp_path / "out"))
     theirs = spark.sql(f"SELECT * FROM types_a a JOIN types_b b ON {condition}")
@@ -96,8 +96,10 @@ def test_every_type_as_the_only_key(spark, tables, tmp_path):
     for name in ("fl", "de", "ch", "bi", "tn", "dt"):
         join = StreamJoin(spark)
         for side in "ab":
-            join.stream(side, spark.readStream.table(f"types_{side}"))
-        join.where(f"a.{name} = b.{name} AND a.n < b.n").select(f"a.{name} AS left", f"b.{name} AS right", "a.n", "b.n")
+            join = join.stream(side, spark.readStream.table(f"types_{side}"))
+        join = join.where(f"a.{name} = b.{name} AND a.n < b.n").select(
+            f"a.{name} AS left", f"b.{name} AS right", "a.n", "b.n"
+        )
         run(join, tmp_path / name, tmp_path / f"ck-{name}")
         sql = f"SELECT a.{name}, b.{name}, a.n, b.n FROM types_a a JOIN types_b b ON a.{name} = b.{name} AND a.n < b.n"
         assert rows_of(spark.read.parquet(str(tmp_path / name))) == rows_of(spark.sql(sql)), name
@@ -109,8 +111,8 @@ def test_keys_of_different_types_meet_in_their_common_type(spark, tables, tmp_pa
         condition = f"a.{left} = b.{right}"
         join = StreamJoin(spark)
         for side in "ab":
-            join.stream(side, spark.readStream.table(f"types_{side}"))
-        join.where(condition).select(f"a.{left} AS left", f"b.{right} AS right", "a.n", "b.n")
+            join = join.stream(side, spark.readStream.table(f"types_{side}"))
+        join = join.where(condition).select(f"a.{left} AS left", f"b.{right} AS right", "a.n", "b.n")
         run(join, tmp_path / left, tmp_path / f"ck-{left}")
         theirs = spark.sql(f"SELECT a.{left}, b.{right}, a.n, b.n FROM types_a a JOIN types_b b ON {condition}")
         assert rows_of(spark.read.parquet(str(tmp_path / left))) == rows_of(theirs), condition
@@ -120,8 +122,8 @@ def test_nested_columns_are_carried_and_reached_into(spark, tables, tmp_path):
     select = ["a.ar", "b.mp", "a.sr", "b.sr.x AS x", "element_at(a.mp, 'a') AS one", "get(a.ar, 0) AS first"]
     join = StreamJoin(spark)
     for side in "ab":
-        join.stream(side, spark.readStream.table(f"types_{side}"))
-    join.where("a.it = b.it AND a.n < b.n").select(*select)
+        join = join.stream(side, spark.readStream.table(f"types_{side}"))
+    join = join.where("a.it = b.it AND a.n < b.n").select(*select)
     run(join, tmp_path / "out", tmp_path / "ck")
     sql = f"SELECT {', '.join(select)} FROM types_a a JOIN types_b b ON a.it = b.it AND a.n < b.n"
     assert rows_of(spark.read.parquet(str(tmp_path / "out"))) == rows_of(spark.sql(sql))
@@ -135,8 +137,8 @@ def test_nan_and_zero_are_written_as_they_came(spark, tmp_path):
     write_batches(tmp_path, batches)
     join = StreamJoin(spark)
     for name in "ab":
-        join.stream(name, read_stream(spark, tmp_path / name, schema))
-    join.where("a.x = b.x")
+        join = join.stream(name, read_stream(spark, tmp_path / name, schema))
+    join = join.where("a.x = b.x")
     run(join, tmp_path / "out", tmp_path / "ck")
     found = output(spark, tmp_path / "out")
     assert found == expected(join, batches)

@@ -1,11 +1,13 @@
 """Durations and sizes are read as Spark reads them, and refused with the text that was wrong."""
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from watersmeet.errors import OptionError
-from watersmeet.units import format_bytes, format_duration, format_times, parse_bytes, parse_duration_us
+from watersmeet.units import format_bytes, format_duration, format_times, iso_time, parse_bytes, parse_duration_us
 
 SECOND = 1_000_000
 
@@ -109,20 +111,44 @@ def test_bad_sizes_show_the_text_and_an_example(text):
 
 
 def test_sizes_for_people():
-    assert [format_bytes(n) for n in (0, 1023, 1536, 3 << 29, 5 << 40)] == [
+    assert [format_bytes(n) for n in (0, 1023, 1536, 3 << 29, 5 << 40, 5 << 50, 5 << 60, 5 << 80)] == [
         "0 B",
         "1023 B",
         "1.5 KiB",
         "1.5 GiB",
         "5.0 TiB",
+        "5.0 PiB",
+        "5.0 EiB",
+        "over 1024 EiB",
     ]
 
 
 def test_ratios_for_people():
-    assert [format_times(ratio) for ratio in (0.001, 0.5, 1, 30.44, 1234.5)] == [
+    assert [format_times(ratio) for ratio in (0.001, 0.5, 1, 30.44, 1234.5, 1e300)] == [
         "<0.01x",
         "0.50x",
         "1.00x",
         "30.4x",
         "1,234x",
+        ">1,000,000x",
     ]
+
+
+@given(st.datetimes())
+def test_moments_of_four_digit_years_are_as_iso_8601_has_them(moment):
+    us = (moment - datetime(1970, 1, 1)) // timedelta(microseconds=1)
+    assert iso_time(us) == moment.replace(tzinfo=UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+@pytest.mark.parametrize(
+    ("us", "text"),
+    [
+        (2**63 - 1, "+294247-01-10T04:00:54.775Z"),
+        (-(2**63), "-290308-12-21T19:59:05.224Z"),
+        (253_402_300_800 * SECOND, "+10000-01-01T00:00:00.000Z"),
+        (-62_135_596_800 * SECOND - 1, "0000-12-31T23:59:59.999Z"),
+        (-62_167_219_200 * SECOND - 1, "-0001-12-31T23:59:59.999Z"),
+    ],
+)
+def test_moments_of_other_years_have_them_in_full(us, text):
+    assert iso_time(us) == text

@@ -1,4 +1,4 @@
-"""Changing a join while it runs: what is known of partition groups, and policies that choose among them.
+"""Changing a join while it runs: statistics of partition groups, and policies that choose among them.
 
-Policies suggest and decisions are values; the runtime carries them out.
+Policies suggest, decisions are values, the runtime carries them out.
 """

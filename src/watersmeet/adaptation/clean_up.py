@@ -1,7 +1,7 @@
-"""Which groups are cleaned up next (S3): the lowest stage that owes something, an interval of its groups at a time.
+"""Which groups are cleaned up next (S3): those of the lowest stage that owes results, an interval of groups at a time.
 
-A stage is cleaned up when those below it are, because what they owe arrives there; the order is the papers'
-end-of-clean-up punctuation. Every interval is an epoch, so a clean-up that is interrupted goes on where it was.
+A stage is cleaned up after the stages below it, because their owed results arrive there. The order is the papers'
+end-of-clean-up punctuation. Every interval is an epoch, so an interrupted clean-up continues where it was.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from watersmeet.state.manifest import Manifest
 from watersmeet.state.shares import byte_shares, bytes_of
 
 BYTES_AT_ONCE = 64 << 20
-"""Closed state of a slot that one epoch cleans up, unless one group has more."""
+"""The most closed state of a slot that one epoch cleans up, unless a single group has more."""
 
 
 def cleaning_orders(
     plan: JoinPlan, manifest: Manifest, *, bytes_at_once: int = BYTES_AT_ONCE, kept_slots: Container[int] = ()
 ) -> tuple[Clean, ...]:
-    """The orders of the next epoch of a clean-up; none when nothing is owed. What was cleaned up is active again on
-    slots that have room for it."""
+    """The orders of the next epoch of a clean-up; none when nothing is owed. On slots that have room, cleaned-up state
+    becomes active again."""
     for stage in range(len(plan.stages)):
         held = [extents_of_stage(plan, manifest, stage, slot) for slot in range(manifest.slots)]
         owing = [owing_groups(extents) for extents in held]
@@ -40,7 +40,7 @@ def cleaning_orders(
 
 
 def _first(owing: Groups, bytes_at_once: int, size: int) -> tuple[int, int]:
-    """An interval from the first group that owes, with as many of them as have about so many bytes."""
+    """An interval that starts at the first group that owes, of about so many bytes."""
     groups = owing.numbers()
     last = min(len(groups), max(1, len(groups) * bytes_at_once // max(1, size)))
     return int(groups[0]), int(groups[last - 1]) + 1

@@ -60,7 +60,7 @@ class Coordinator:
         """The epoch to run next; None if the goal is reached. Windows that can be closed are closed first, but a batch
         that waits comes before anything else."""
         if isinstance(goal, JoinBatch):
-            return Batch(goal.number, self.orders)
+            return Batch(goal.number, self.orders, goal.offsets)
         if last is None:
             return None
         until_us = windows_to_close(self.plan, last)

@@ -1,4 +1,4 @@
-"""What a policy is told of the partition groups that a slot has in memory."""
+"""The input of a spill policy: figures of the partition groups that a slot has in memory."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupFigures:
-    """The groups with active state on one slot, column by column: row i of every array is about one group.
+    """The groups with active state on one slot, as arrays: element i of every array is of the same group.
 
-    *Upkept* figures follow the option `spillUpkeep` (see `adaptation/ledger.py`). Columns by store have as many columns
-    as the widest stage has stores, and NaN where a stage has fewer. The arrays cannot be written to.
+    *Aged* figures follow the option `spillUpkeep` (see `adaptation/ledger.py`). Arrays by store have a column for each
+    store of the widest stage, with NaN where a stage has fewer. The arrays are read-only.
     """
 
     epoch: int
@@ -27,19 +27,18 @@ class GroupFigures:
     size: Floats
     """P_size: bytes of the active rows."""
     sizes: Floats
-    """The same by store."""
+    """P_size by store."""
     rows: Floats
-    """Active rows by store, for the stores that the topmost node of the stage joins and NaN for others; had from
-    `sizes` by the mean bytes of a row in the store."""
+    """Active rows by store: `sizes` divided by the mean bytes of a row in the store. NaN for stores that the topmost
+    node of the stage does not join."""
     arrived: Floats
-    """Rows added, by store; upkept."""
+    """Rows added, by store; aged."""
     output: Floats
-    """P_output: final results of the query that the group has a part in; upkept."""
+    """P_output: results of the query that the group has contributed to; aged."""
     local: Floats
-    """Results that the group's own stage has emitted; upkept."""
+    """Results that the group's own stage has emitted; aged."""
     inter: Floats
-    """P_inter: intermediate results that the group has a part in, upkept, in the bytes that they take where they are
-    stored."""
+    """P_inter: intermediate results that the group has contributed to, in bytes of their stores; aged."""
 
     def __post_init__(self) -> None:
         count = len(self.group)

@@ -1,22 +1,22 @@
-"""The running figures of all partition groups, for people and for policies, from the reports of all slots and stages.
+"""The ledger: statistics of all partition groups, for people and for policies, from the reports of slots and stages.
 
 | figure                     | for people         | for policies            |
 |----------------------------|--------------------|-------------------------|
 | size, by store             | of the last epoch  | of the last epoch       |
-| output, inter, local       | sum over all epochs| *upkept*                |
-| rows that arrived, by store|                    | *upkept*                |
+| output, inter, local       | sum over all epochs| *aged*                  |
+| rows that arrived, by store|                    | *aged*                  |
 | closed generations         | those not cleaned  |                         |
 
-What upkept means is an option (004, IV-B); epochs without rows leave it as it is:
+How figures age is the option `spillUpkeep` (004, IV-B). Epochs without rows do not age them:
 
-| upkeep       | per epoch with rows        | when the group spills | says                                         |
+| upkeep       | per epoch with rows        | when the group spills | meaning                                      |
 |--------------|----------------------------|-----------------------|----------------------------------------------|
-| `cumulative` | x + new                    | x                     | what the group has done so far (S2)          |
-| `reset`      | x + new                    | 0                     | what the rows now in memory had a part in    |
-| `ewma`       | (1 - a) x + a new, a = 0.5 | 0                     | what it does per epoch, of late              |
+| `cumulative` | x + new                    | x                     | total of the group so far (S2)               |
+| `reset`      | x + new                    | 0                     | total of the rows that are now in memory     |
+| `ewma`       | (1 - a) x + a new, a = 0.5 | 0                     | recent value per epoch                       |
 
-The ledger is kept beside the checkpoint as an Arrow table. It advises, it decides nothing about results: a table that
-is lost or old costs knowledge only. Under another plan, figures of a key stay, and those of a stage if it has its key.
+The ledger is kept beside the checkpoint as an Arrow table. Results do not depend on it: a lost or old table only makes
+spill decisions worse. Under another plan, the figures of a key stay, and those of a stage if its key is the same.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from watersmeet.plan.stages import JoinPlan, StagePlan
 from watersmeet.plan.tree import Join, streams_of
 
 UPKEEP_MARK = b"upkeep"
-"""In the table's metadata: how its upkept figures were made."""
+"""In the table's metadata: the upkeep of its aged figures."""
 KINDS = ("output", "inter", "local")
 GROUP_SCHEMA = pa.schema(
     [
@@ -59,7 +59,7 @@ GROUP_SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Upkeep:
-    """How a figure goes on from epoch to epoch."""
+    """How a figure ages from epoch to epoch."""
 
     restarts: bool
     """At 0, when the group spills."""
@@ -107,10 +107,10 @@ class GroupLedger:
         self._inter_row_bytes = 0.0
 
     def add(self, reports: Iterable[SlotReport], *, with_rows: bool = True) -> None:
-        """Take in the reports of one epoch, of all slots; a stage that sent none keeps its figures.
+        """Add the reports of one epoch, of all slots. A stage that sent none keeps its figures.
 
-        An epoch that took in no rows (`with_rows`) says nothing of how productive groups are: of its figures, sizes
-        and the sums for people are taken.
+        An epoch without rows (`with_rows` is false) says nothing about productivity: only sizes and the sums for people
+        are updated.
         """
         reports = [report for report in reports if report.stage < len(self.plan.stages)]
         new: dict[str, Ints] = {}
@@ -134,7 +134,7 @@ class GroupLedger:
             arrived[:] = self._upkeep.next(arrived, new.get(f"arrived.{number}.{store}", self._nothing()))
 
     def spilled(self, stage: int, groups: Sequence[int]) -> None:
-        """Some groups were closed as a generation: they have no active rows until more arrive."""
+        """Note that some groups were closed as a generation. They have no active rows until more arrive."""
         at = list(groups)
         self._generations[stage, at] += 1
         self._sizes[stage][:, at] = 0
@@ -144,7 +144,7 @@ class GroupLedger:
                 upkept[stage, at] = 0
 
     def cleaned(self, stage: int, groups: Sequence[int]) -> None:
-        """What the closed generations of some groups owed has been produced."""
+        """Note that some groups were cleaned up: their closed generations owe nothing more."""
         self._generations[stage, list(groups)] = 0
 
     def figures(self, slot: int, placement: Placement, epoch: int) -> GroupFigures:
@@ -158,7 +158,7 @@ class GroupLedger:
         )
 
     def table(self, placement: Placement) -> pa.Table:
-        """One row per stage and group that has state or results, or owes some."""
+        """One row for each stage and group that has state or results, or owes results."""
         schema = GROUP_SCHEMA.with_metadata({UPKEEP_MARK: self.upkeep.encode()})
         parts = [schema.empty_table()]
         for number, stage in self._stages.items():
@@ -182,7 +182,7 @@ class GroupLedger:
         return pa.concat_tables(parts)
 
     def summary(self) -> list[dict[str, Any]]:
-        """Per stage: groups with state, their bytes, the largest, what they have yielded, and how many owe results."""
+        """Per stage: groups with state, their bytes, the largest, their output, and how many owe results."""
         found = []
         for number in self._stages:
             size = self._sizes[number].sum(axis=0)
@@ -202,8 +202,10 @@ class GroupLedger:
         return found
 
     def restore(self, table: pa.Table) -> None:
-        """Go on from a table that an earlier run has left, perhaps an older version or under another upkeep: then sums
-        start from its sums, and moving averages anew."""
+        """Continue from the table of an earlier run. If that had an older format or another upkeep, sums continue from
+        its sums, and moving averages start again. A table of another shape is ignored."""
+        if not _is_of_groups(table):
+            return
         names = self._names_of_version_0_1() if "streams" not in table.schema.names else self._names_of_stages()
         same_upkeep = (table.schema.metadata or {}).get(UPKEEP_MARK) == self.upkeep.encode()
         for row in table.to_pylist():
@@ -262,7 +264,7 @@ class GroupLedger:
         ]
 
     def _weigh_rows(self, reports: Sequence[SlotReport]) -> None:
-        """The mean bytes of a row, by store and of all stored results of nodes; what is not there keeps its figure."""
+        """The mean bytes of a row, by store and over all stored results of nodes; an empty store keeps its figure."""
         rows: Counter[tuple[int, str]] = Counter()
         held: Counter[tuple[int, str]] = Counter()
         for report in reports:
@@ -277,14 +279,14 @@ class GroupLedger:
             self._inter_row_bytes = sum(size for _, size in self._inter.values()) / count
 
     def _streams(self, number: int) -> str:
-        """The streams that a stage joins: with its key, what it is known by from plan to plan."""
+        """The streams that a stage joins. With its key, they identify the stage under any plan."""
         return " ".join(sorted(self.plan.names[stream] for stream in streams_of(self._stages[number].node)))
 
     def _owners(self, placement: Placement, number: int) -> Ints:
         return np.asarray(placement.owners[self._stages[number].key_text], dtype=np.int64)
 
     def _names(self, number: int) -> tuple[str, ...]:
-        """What reports call the figures of a stage, by kind; results are traced by key."""
+        """The names of a stage's figures in reports, by kind. Results are traced by key."""
         key = key_name(self._stages[number].key)
         return f"output.{key}", f"inter.{key}", f"local.{number}"
 
@@ -296,6 +298,19 @@ class GroupLedger:
 
     def _nothing(self) -> Ints:
         return np.zeros(self.plan.partitions, dtype=np.int64)
+
+
+def _is_of_groups(table: pa.Table) -> bool:
+    """Whether it can be a table of this version or an earlier one: columns that are known have their types, and no
+    NULL. The others are left alone."""
+    known = [field for field in GROUP_SCHEMA if field.name in table.schema.names]
+    columns = [table.column(field.name).combine_chunks() for field in known]
+    typed = all(column.type == field.type for column, field in zip(columns, known, strict=True))
+    needed = {"stage", "key", "group", "output", "inter"} <= {field.name for field in known}
+    if not typed or not needed or any(column.null_count for column in columns):
+        return False
+    lists = [column.flatten() for column in columns if pa.types.is_list(column.type)]
+    return not any(values.null_count for values in lists) and min(table["group"].to_pylist(), default=0) >= 0
 
 
 def heights(plan: JoinPlan) -> list[int]:
@@ -312,7 +327,7 @@ def _stores_max(number: int, stage: StagePlan) -> int:
 
 
 def _no_figures(width: int) -> Iterator[Any]:
-    """Columns without rows, so that a slot without groups has figures too."""
+    """Empty columns, for a slot without groups."""
     for kind in (np.int64, np.int64, np.int64, np.float64):
         yield np.zeros(0, dtype=kind)
     for _ in range(3):
@@ -328,5 +343,5 @@ def _lists(columns: Floats) -> pa.Array:
 
 
 def _widened(columns: Floats, width: int) -> Floats:
-    """With more columns, of NaN."""
+    """The array with more columns, filled with NaN."""
     return np.pad(columns, ((0, 0), (0, width - columns.shape[1])), constant_values=np.nan)

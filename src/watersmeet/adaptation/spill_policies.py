@@ -1,4 +1,4 @@
-"""Which partition groups leave memory first: one score per group, and the lowest goes first.
+"""Spill policies: which partition groups leave memory first. A policy scores every group, and the lowest go first.
 
 | name                    | score                                    | from                                           |
 |-------------------------|------------------------------------------|------------------------------------------------|
@@ -12,11 +12,11 @@
 | `balanced`              | place in a balanced order                | hash-merge join (Mokbel et al. 2004)           |
 | `rate-based`            | results expected of arrivals / size      | RPJ (Tao et al. 2005)                          |
 
-A policy is a pure function of `GroupFigures`; any callable of that signature serves. Chance is a hash of epoch, stage
-and group, so a repeated decision is the same one.
+A policy is a pure function of `GroupFigures`; any callable of that signature can be used. Chance is a hash of epoch,
+stage and group, so a repeated decision is the same.
 
-Deviation: the last three were made for one binary join, and the first of these flushes single buckets. Here whole
-groups go, of nodes with any number of inputs and of all stages of a slot; their functions say how.
+Deviation: the last three were made for one binary join, and XJoin flushes single buckets. Here whole groups are
+spilled, of nodes with any number of inputs and of all stages of a slot. The docstrings of these policies say how.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from watersmeet.adaptation.figures import Floats, GroupFigures, Ints
 from watersmeet.errors import OptionError, unknown_name
 
 Policy: TypeAlias = Callable[[GroupFigures], npt.ArrayLike]
-"""A score for every group; of equal scores the lesser (stage, group) goes first."""
+"""Gives a score for every group. Of equal scores the lesser (stage, group) goes first."""
 
 BALANCING_STEPS_MAX = 512
-"""A balanced order is found in so many steps at most; with more groups, each step takes several."""
+"""The most steps of finding a balanced order. With more groups, each step takes several groups."""
 
 
 def bottom_up(figures: GroupFigures) -> Floats:
@@ -72,9 +72,9 @@ def largest(figures: GroupFigures) -> Floats:
 def balanced(figures: GroupFigures) -> Floats:
     """The place of each group in an order that keeps the inputs of every stage balanced in memory.
 
-    Each step takes the group that is worth most: the bytes that it frees, and those by which the inputs of its stage
-    come closer to balance (the sum of their distances from their mean). With two inputs this is the group with most of
-    the larger input while one is larger, and the one with most of both when they are even.
+    Each step takes the group of the highest worth: the bytes that it frees, plus the bytes by which the inputs of its
+    stage come closer to balance (the sum of their distances from their mean). With two inputs this is the group with
+    most of the larger input, or with most of both when the inputs are equal.
     """
     present = ~np.isnan(figures.sizes)
     sizes = np.where(present, figures.sizes, 0.0)
@@ -98,12 +98,12 @@ def balanced(figures: GroupFigures) -> Floats:
 
 
 def rate_based(figures: GroupFigures) -> Floats:
-    """Results per byte that rows are expected to find when they arrive as they have arrived so far.
+    """Expected results per byte, if rows keep arriving as they have so far.
 
-    A row that is added to input i of the topmost node finds, in its group, one candidate for every combination of the
-    rows of the other inputs: so their number is the sum over i of arrivals_i times the product of rows_j, j != i. How
-    many of them match is not known by group; it is taken to be the same in all groups of a stage, and such that the
-    stage's groups together yield what they have yielded.
+    A row that arrives at input i of the topmost node has, in its group, one candidate for every combination of the rows
+    of the other inputs. So the number of candidates is the sum over i of arrivals_i times the product of rows_j, j !=
+    i. The share of candidates that match is not known by group. It is taken to be the same for all groups of a stage,
+    and such that the expected results of all groups equal the results that the stage has had.
     """
     known = ~np.isnan(figures.rows)
     arrived, rows = np.where(known, figures.arrived, 0.0), np.where(known, figures.rows, 1.0)
@@ -144,13 +144,13 @@ def policy_named(name: str) -> Policy:
 
 
 def name_of(policy: Policy) -> str:
-    """The option's value for a policy, or what Python calls it."""
+    """The name of a policy: the value of the option, or the name of the Python function."""
     own = [name for name, known in POLICIES.items() if known is policy]
     return own[0] if own else str(getattr(policy, "__name__", type(policy).__name__))
 
 
 def scores_of(figures: GroupFigures, policy: Policy) -> Floats:
-    """What a policy says, checked: one number per group, infinite perhaps but not NaN."""
+    """The scores of a policy, checked: one number per group. Infinity is allowed, NaN is not."""
     name = name_of(policy)
     try:
         said = policy(figures)
@@ -171,9 +171,9 @@ def scores_of(figures: GroupFigures, policy: Policy) -> Floats:
 
 
 def choose(figures: GroupFigures, policy: Policy, bytes_to_go: float) -> Ints:
-    """The rows of the groups that go, in the order of their scores, until their sizes reach the bytes to go.
+    """The indexes of the groups to spill, by ascending score, until their sizes reach the bytes to free.
 
-    At least one, but never one of size 0.
+    At least one group, but none of size 0.
     """
     order = np.lexsort((figures.group, figures.stage, scores_of(figures, policy)))
     order = order[figures.size[order] > 0]
@@ -182,7 +182,7 @@ def choose(figures: GroupFigures, policy: Policy, bytes_to_go: float) -> Ints:
 
 
 def _per_byte(figure: Floats, size: Floats) -> Floats:
-    """A ratio; infinite for a group that takes no memory, since nothing is won by spilling it."""
+    """A ratio; infinite for a group of size 0, since spilling it frees nothing."""
     return np.divide(figure, size, out=np.full(len(size), np.inf), where=size > 0)
 
 

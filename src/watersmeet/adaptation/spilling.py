@@ -1,7 +1,6 @@
 """Whether a slot has to spill after an epoch, and which of its groups go (S2, R1).
 
-A pure decision: the runtime knows the bytes of active state, the ledger the figures, and the manifest records what
-comes of it.
+A pure decision from the bytes of active state and the ledger's figures. The manifest records it.
 """
 
 from __future__ import annotations
@@ -18,7 +17,8 @@ from watersmeet.errors import OptionError
 from watersmeet.units import format_bytes
 
 DEFAULT_FRACTION = 0.3
-"""Of active state, so much goes at once: less means more spills, more means less in memory (R1, section 3)."""
+"""The share of active state that one spill removes. Less means more spills, more means less in memory (R1, section
+3)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,10 +56,11 @@ class SpillDecision:
 
 
 def decide_spill(settings: SpillSettings, slot: int, active_bytes: int, figures: GroupFigures) -> SpillDecision | None:
-    """What goes when active state, in bytes of its files, exceeds the budget; None if nothing has to or can.
+    """The groups to spill when active state, in bytes of its files, exceeds the budget; None if it does not, or if
+    nothing can be spilled.
 
-    At least the configured fraction goes, and at least what is over the budget. Figures count kept columns only, which
-    are fewer bytes than files have, so the amount is taken as a share of both.
+    At least the configured fraction is spilled, and at least the excess. Figures count kept columns only, which are
+    fewer bytes than the files, so the amount is a share of both.
     """
     held = float(figures.size.sum())
     if active_bytes <= settings.budget_bytes or held <= 0:

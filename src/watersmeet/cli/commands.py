@@ -1,4 +1,4 @@
-"""The commands. What can be checked without Spark is checked before it is started, the cheapest first.
+"""The commands. Checks that need no Spark are made before Spark is started, the cheapest first.
 
 Exit codes: 0 done, 1 an error (one of ours, or one of Spark's in short; no traceback), 2 a mistake on the command line,
 130 stopped by Ctrl-C.
@@ -18,18 +18,20 @@ from typing import Any
 from watersmeet.cli.files import with_format
 from watersmeet.cli.hints import assumptions
 from watersmeet.cli.parser import make_parser
+from watersmeet.cli.repair import repair
 from watersmeet.cli.specs import StreamSpec
 from watersmeet.cli.wording import in_these_words, with_missing_stream
 from watersmeet.errors import OptionError, QueryError, WatersmeetError
 from watersmeet.query.cql import read_sql
 from watersmeet.query.from_sql import sources_of
+from watersmeet.state.storage import local_path
 
 INTERRUPTED = 130
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A query text and its streams, as far as they can be checked without Spark; `sources` has them by alias."""
+    """A query text and its streams, checked as far as possible without Spark. `sources` has the streams by alias."""
 
     text: str
     streams: tuple[StreamSpec, ...]
@@ -44,6 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands: dict[str, Callable[[argparse.Namespace, list[str]], int]] = {
         "run": _run,
         "explain": _explain,
+        "repair": _repair,
         "sample-data": _sample_data,
         "demo": _demo,
     }
@@ -68,6 +71,10 @@ def _demo(chosen: argparse.Namespace, given: list[str]) -> int:
 
     run_demo(chosen.folder, chosen.rows)
     return 0
+
+
+def _repair(chosen: argparse.Namespace, given: list[str]) -> int:
+    return repair(local_path(chosen.checkpoint), chosen.apply)
 
 
 def _sample_data(chosen: argparse.Namespace, given: list[str]) -> int:
@@ -111,14 +118,15 @@ def _run(chosen: argparse.Namespace, given: list[str]) -> int:
 
 
 def _follow(query: Any, checkpoint: str | None, given: list[str], say: Callable[[str], None]) -> int:
-    """Tell of every epoch until the query ends, or Ctrl-C ends it."""
+    """Report every epoch until the query ends, or Ctrl-C ends it."""
     from watersmeet.observe.terminal import epoch_line
+    from watersmeet.runtime.spark.query import epochs_of, resent_by
 
     told = -1
 
     def tell() -> None:
         nonlocal told
-        for epoch in query.epochs:
+        for epoch in epochs_of(query):
             if epoch.epoch > told:
                 told = epoch.epoch
                 say(epoch_line(epoch))
@@ -134,10 +142,12 @@ def _follow(query: Any, checkpoint: str | None, given: list[str], say: Callable[
         print(f"watersmeet: stopped by Ctrl-C; {_how_to_go_on(checkpoint, given)}", file=sys.stderr)
         return INTERRUPTED
     tell()
-    if not query.epochs:
+    if resent := resent_by(query):
+        say(f"{resent:,} results of an earlier run were sent")
+    if not epochs_of(query):
         say("done: there was nothing new to read")
     else:
-        totals = query.epochs[-1].totals
+        totals = epochs_of(query)[-1].totals
         say(f"done: {totals.get('results', 0):,} results since the query was first started")
     return 0
 
@@ -158,7 +168,7 @@ def _explain(chosen: argparse.Namespace, given: list[str]) -> int:
     on_spark.check_options(chosen.option)
     with on_spark.session(chosen.master, dict(chosen.conf), chosen.packages, _say) as spark, on_spark.spark_errors():
         join = on_spark.build_join(spark, asked.text, asked.streams, chosen.option, predicates, _say)
-        planner, options = join.planner()
+        planner, options = on_spark.planner_of(join)
         query = planner.query
         hints = assumptions(query, asked.sources, chosen.rate, chosen.selectivity, chosen.after)
         planner = replace(planner, known=hints)
@@ -167,7 +177,8 @@ def _explain(chosen: argparse.Namespace, given: list[str]) -> int:
     from watersmeet.observe.estimates_text import estimates_text, join_graph_text
     from watersmeet.observe.explain import explain_text
 
-    parts = [join_graph_text(query), explain_text(query, plan, options.slots), estimates_text(query, plan, hints)]
+    slots = options.slots
+    parts = [join_graph_text(query), explain_text(query, plan, slots), estimates_text(query, plan, hints, slots)]
     if all(stream.name in hints.rates for stream in query.streams):
         parts.append(planner.costs_text(say=None))
     print("\n\n".join(parts))
@@ -175,7 +186,7 @@ def _explain(chosen: argparse.Namespace, given: list[str]) -> int:
 
 
 def read_query(chosen: argparse.Namespace) -> Asked:
-    """The query text and its streams; WatersmeetError for what is wrong with either."""
+    """The query text and its streams; WatersmeetError for a mistake in either."""
     text = _text(chosen)
     names = [spec.name for spec in chosen.stream]
     for name in names:
@@ -221,4 +232,4 @@ def _say(text: str) -> None:
 
 
 def _silent(text: str) -> None:
-    """Nothing is told."""
+    """No report."""

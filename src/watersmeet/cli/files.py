@@ -1,4 +1,4 @@
-"""What the files of a stream tell before Spark is started: whether they are there, and which format they have."""
+"""Checks on the files of a stream before Spark is started: whether they exist, and which format they have."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _PATTERN = re.compile(r"[*\[{]")
 
 
 def with_format(spec: StreamSpec) -> StreamSpec:
-    """The spec with the format that its files have, and a path that means the same to Spark, which may run in another
-    folder; OptionError if the files are not there, or do not tell."""
+    """The spec with the format of its files and an absolute path, since Spark may run in another folder. OptionError if
+    the files do not exist, or do not show their format."""
     if spec.format and spec.format not in FILES:
         return spec
     is_elsewhere = _ELSEWHERE.match(spec.location) is not None

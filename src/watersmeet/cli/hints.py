@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from watersmeet.errors import OptionError
 from watersmeet.optimizer.assumptions import HOUR_US, Assumptions
 from watersmeet.optimizer.hints import hinted
+from watersmeet.optimizer.join_graph import RATE_MAX
 from watersmeet.query.logical import JoinQuery
 from watersmeet.units import parse_duration_us
 
@@ -18,8 +19,10 @@ def read_rate(text: str) -> tuple[str | None, float]:
         rate = float(number.replace(",", "").replace("_", ""))
     except ValueError:
         rate = -1.0
-    if not 0 < rate < float("inf"):
-        raise OptionError(f"'{text}' is no arrival rate", hint="write --rate stream=1000, in rows a second")
+    if not 0 < rate <= RATE_MAX:
+        raise OptionError(
+            f"'{text}' is no arrival rate", hint=f"write --rate stream=1000, in rows a second, at most {RATE_MAX:g}"
+        )
     return name.strip() or None, rate
 
 

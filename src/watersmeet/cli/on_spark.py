@@ -24,8 +24,9 @@ from pyspark.sql.types import StructType
 
 from watersmeet.cli.specs import FILES, SinkSpec, StreamSpec, broker_and_topic, host_and_port
 from watersmeet.errors import OptionError, QueryError, WatersmeetError
-from watersmeet.runtime.spark.options import option_name
-from watersmeet.runtime.spark.stream_join import StreamJoin
+from watersmeet.planning.planner import Planner
+from watersmeet.runtime.spark.options import JoinOptions, option_name
+from watersmeet.runtime.spark.stream_join import StreamJoin, pieces_of
 
 KAFKA = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
 QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.log.level": "FATAL"}
@@ -69,6 +70,8 @@ def spark_errors() -> Iterator[None]:
     """What Spark refuses, or an epoch fails with, in one line and without a traceback."""
     try:
         yield
+    except WatersmeetError:
+        raise
     except PySparkException as error:
         if "BrokenPipeError" in str(error):
             raise BrokenPipeError from error
@@ -113,11 +116,11 @@ def build_join(
             plain[spec.name] = df
         else:
             event_time = spec.event_time or _only_timestamp(spec, df)
-            join.stream(spec.name, df, eventTime=event_time, delay=spec.delay)
+            join = join.stream(spec.name, df, eventTime=event_time, delay=spec.delay)
     for name, value in options:
-        join.option(name, value)
+        join = join.option(name, value)
     for name, function in predicates.items():
-        join.register(name, function)
+        join = join.register(name, function)
     return join.sql(text, **plain)
 
 
@@ -220,9 +223,13 @@ def _only_timestamp(spec: StreamSpec, df: DataFrame) -> str:
     return found[0]
 
 
+def planner_of(join: StreamJoin) -> tuple[Planner, JoinOptions]:
+    return pieces_of(join).planner()
+
+
 def start(join: StreamJoin, sink: SinkSpec, checkpoint: str | None, mode: str | None, trigger: str | None) -> Any:
     """The running query; without a mode, the one that fits it."""
-    _, plan, _ = join.build()
+    _, plan, _ = pieces_of(join).build()
     fitting = "append" if plan.aggregate is None else plan.aggregate.mode
     writer = join.writeStream.format(sink.format).options(**sink.options).outputMode(mode or fitting)
     if sink.format == "kafka":

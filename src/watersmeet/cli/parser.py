@@ -1,4 +1,4 @@
-"""The words of the command line, and the help that must be enough to find out how."""
+"""Commands and options of the command line, with their help."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from watersmeet import __version__
 from watersmeet.cli.hints import read_rate, read_selectivity
 from watersmeet.cli.specs import FILES, read_pair, read_sink_spec, read_stream_spec
 from watersmeet.errors import WatersmeetError
+from watersmeet.runtime.repair import WAYS
 from watersmeet.units import parse_duration_us
 
 T = TypeVar("T")
@@ -86,6 +87,18 @@ example:
       --rate a=1000 --rate b=200 --selectivity 'a.k = b.k=0.0001' --selectivity 'a.v < b.v=0.5'
 """
 
+REPAIR = """\
+Look into the checkpoint of a query that has ended: do its state and Spark's log belong together? If not, say what is
+wrong, which way there is to go on, and what that would lose or repeat. Nothing is changed without --apply.
+
+ways:
+  put-back                             Spark's log lacks batches that are in the state, or was replaced: it is made to
+                                       end where the state does; nothing is lost or repeated
+  rewind                               the state lacks batches that Spark has run: Spark reads them again
+What is taken out of Spark's log is kept in CHECKPOINT/repaired-1, -2, ...
+exit codes: 0 the query can be started, 1 it cannot
+"""
+
 SAMPLES = """\
 Make small Parquet streams to try queries on, each in a folder of its name:
   bank1, bank2, bank3                  ts, broker, currency, lot, price
@@ -99,7 +112,7 @@ The same rows every time, half an hour of them, in three files each.
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, without the whole usage."""
+    """Reports a mistake in one line, without the whole usage."""
 
     def error(self, message: str) -> NoReturn:
         print(f"watersmeet: {message}\nsee {self.prog} --help", file=sys.stderr)
@@ -118,6 +131,9 @@ def make_parser() -> argparse.ArgumentParser:
     _add_query(explain)
     _add_hints(explain)
     _add_spark(explain)
+    repair = _command(commands, "repair", "look whether a checkpoint is in order, and mend it", REPAIR, "")
+    repair.add_argument("checkpoint", metavar="CHECKPOINT", help="the checkpointLocation of the query")
+    repair.add_argument("--apply", choices=WAYS, metavar="WAY", help="go this way")
     samples = _command(commands, "sample-data", "make small streams to try queries on", SAMPLES, "")
     samples.add_argument("folder", type=Path, help="where to write them")
     samples.add_argument("--rows", type=int, default=3000, help="rows per stream (default: 3,000)")
@@ -211,7 +227,7 @@ def _add_hints(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=_read("selectivity", read_selectivity),
         metavar="PREDICATE=SHARE",
-        help="the share of pairs that a predicate lets pass (default: keys 1/1000, others 1/3, filters 1)",
+        help="the share of pairs that a predicate lets pass (default: keys: a row finds one; others 1/3, filters 1)",
     )
     parser.add_argument(
         "--after",
@@ -248,7 +264,7 @@ def _read_duration(text: str) -> str:
 
 
 def _read(name: str, reader: Callable[[str], T]) -> Callable[[str], T]:
-    """A reader whose errors are usage errors."""
+    """A reader for argparse, whose errors become usage errors."""
 
     def read(text: str) -> T:
         try:

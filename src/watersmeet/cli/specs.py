@@ -1,4 +1,4 @@
-"""Where streams come from and results go, as one word of a command line: `format:location?option=value&option=value`.
+"""Specs of streams and sinks on the command line: `format:location?option=value&option=value`.
 
     bank1=parquet:data/bank1?eventTime=ts&delay=5 seconds&maxFilesPerTrigger=1
     ticks=rate:rowsPerSecond=10
@@ -7,8 +7,8 @@
     s1=schema:k bigint, ts timestamp?eventTime=ts           (to explain only)
 
 `eventTime`, `delay` and `schema` are ours, `partitionBy` is the writer's, all others are Spark's and go to the reader
-or writer of the format. In values, %26 is an ampersand. Nothing here touches a file or Spark: a spec that is read may
-still name what does not exist.
+or writer of the format. In values, %26 is an ampersand. Nothing here touches a file or Spark, so a valid spec may name
+files that do not exist.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from watersmeet.units import parse_duration_us
 
 FILES = ("parquet", "json", "csv", "orc", "text")
 LIVE = ("rate", "socket")
-"""Sources without an end: reading all that is there means nothing to them."""
+"""Sources without an end, for which available-now makes no sense."""
 SOURCES = (*FILES, *LIVE, "kafka", "schema")
 SINKS = ("console", *FILES, "kafka", "noop")
 OWN_OPTIONS = ("eventTime", "delay", "schema")
 COMMON_OPTIONS = (*OWN_OPTIONS, "maxFilesPerTrigger", "header", "rowsPerSecond", "inferSchema", "pathGlobFilter")
-"""Options that are often meant: whoever comes close to one, but misses it, is asked."""
+"""Common options. A name that is nearly one of them is refused with a suggestion."""
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 
 
 @dataclass(frozen=True, slots=True)
 class StreamSpec:
-    """A stream to read; `format` is empty where the files have to tell."""
+    """A stream to read. If `format` is empty, it follows from the files."""
 
     name: str
     format: str
@@ -70,7 +70,7 @@ class SinkSpec:
 
     @property
     def forgets(self) -> bool:
-        """Whether results do not outlive the command, so that a checkpoint may be temporary."""
+        """Whether results are lost when the command ends, so that a temporary checkpoint is enough."""
         return self.format in ("console", "noop")
 
 
@@ -129,7 +129,7 @@ def read_sink_spec(text: str) -> SinkSpec:
 
 
 def broker_and_topic(what: str, location: str) -> tuple[str, str]:
-    """`host:9092/topic`, taken apart."""
+    """The parts of `host:9092/topic`."""
     brokers, _, topic = location.partition("/")
     if not brokers or not topic:
         raise _bad(f"{what} names no broker and topic in 'kafka:{location}'", "write kafka:host:9092/topic")
@@ -137,7 +137,7 @@ def broker_and_topic(what: str, location: str) -> tuple[str, str]:
 
 
 def host_and_port(what: str, location: str) -> tuple[str, str]:
-    """`host:9999`, taken apart."""
+    """The parts of `host:9999`."""
     host, _, port = location.rpartition(":")
     if not host or not port.isdigit():
         raise _bad(f"{what} names no host and port in 'socket:{location}'", "write socket:localhost:9999")
@@ -153,7 +153,7 @@ def read_pair(text: str, example: str) -> tuple[str, str]:
 
 
 def _taken_apart(text: str, formats: Sequence[str], *, bare: Sequence[str]) -> tuple[str, str, str]:
-    """Format, location and options; without a format there is a path only."""
+    """The parts of a spec: format, location and options. Without a format it is only a path."""
     body, _, options = text.partition("?")
     if body.lower() in bare:
         return body.lower(), "", options

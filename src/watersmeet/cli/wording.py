@@ -1,4 +1,4 @@
-"""Errors in the words of the command line: the advice of the Python API, where it names methods, becomes options."""
+"""Errors in the words of the command line: hints that name methods of the Python API name options instead."""
 
 from __future__ import annotations
 
@@ -21,18 +21,19 @@ ADVICE = {
     "--sink if there are files of the old one",
     "MISSING_CHECKPOINT_LOCATION": "name a folder with --checkpoint PATH",
 }
-"""By error class: what to do, where the text of the API would not help here. It must fit every error of its class."""
+"""By error class: the hint on the command line, if the API's hint does not help. It must fit all errors of the
+class."""
 
 
 def in_these_words(error: WatersmeetError) -> str:
-    """The text of an error, with advice that can be followed here."""
+    """The text of an error, with a hint that can be followed on the command line."""
     if error.error_class in ADVICE and "--" not in error.hint:
         error.hint = ADVICE[error.error_class]
     return f"watersmeet: {error}"
 
 
 def with_missing_stream(error: QueryError, asked: SqlQuery, given: Sequence[str]) -> QueryError:
-    """An unknown stream is a misspelled one if another is given and not used; else it was not given."""
+    """The error of an unknown stream: misspelled if another stream is given and not used, otherwise missing."""
     found = re.match(r"unknown stream '(.*?)'", error.message)
     if error.error_class != "UNKNOWN_STREAM" or found is None:
         return error

@@ -20,7 +20,9 @@ from watersmeet.engine.sketch import sketch
 from watersmeet.errors import WatersmeetError
 from watersmeet.plan.aggregate import Accumulator, AggregatePlan, Finish
 from watersmeet.query.types import is_decimal, is_floating
+from watersmeet.state.moments import EARLIEST_US, LATEST_US
 from watersmeet.state.run import Hashes, Ints, take
+from watersmeet.units import format_duration, iso_time
 
 DENSE_MIN = 1 << 10
 LOW_BITS = 32
@@ -66,6 +68,7 @@ def accumulate(plan: AggregatePlan, joined: JoinedRows) -> tuple[pa.RecordBatch,
     grouped = [normalise_key(key) for key in keys]
     if plan.pane_us is not None:
         assert joined.times is not None
+        _require_windows(plan, joined.times)
         grouped.insert(0, pa.array(joined.times - joined.times % np.int64(plan.pane_us)))
     numbers, first = group_numbers(grouped, rows)
     plain = [i for i, a in enumerate(plan.accumulators) if a.combine != "add"]
@@ -75,6 +78,20 @@ def accumulate(plan: AggregatePlan, joined: JoinedRows) -> tuple[pa.RecordBatch,
     columns = [take(column, first) for column in grouped]
     columns += [found[i] for i in range(len(plan.accumulators))]
     return pa.RecordBatch.from_arrays(columns, schema=plan.frame), first
+
+
+def _require_windows(plan: AggregatePlan, times: Ints) -> None:
+    """WatersmeetError where a window that a result falls into would begin or end beyond what a timestamp can hold."""
+    assert plan.window is not None
+    length = plan.window.length_us
+    for time in (int(times.min()), int(times.max())) if len(times) else ():
+        if not EARLIEST_US <= time - length <= time + length <= LATEST_US:
+            raise WatersmeetError(
+                f"a result of event time {iso_time(time)} ({time} microseconds) has windows of "
+                f"{format_duration(length)} that begin or end beyond what a timestamp can hold",
+                hint="keep such rows out of the streams with a filter on their event time",
+                error_class="EVENT_TIME_OUT_OF_RANGE",
+            )
 
 
 def _sketches(plan: AggregatePlan, joined: JoinedRows, numbers: Ints, count: int) -> dict[int, pa.Array]:

@@ -16,6 +16,7 @@ from watersmeet.engine.compaction import Merging
 from watersmeet.engine.fold import DEFAULT_MERGING, fold, open_state
 from watersmeet.engine.groups import (
     closing_windows,
+    groups_in_parts,
     merged_groups,
     nothing_yet,
     parts_of_groups,
@@ -59,7 +60,7 @@ def aggregate_step(
         tally.counts["accumulated"] += chunk.num_rows
         delta = merged_groups(aggregate, [*delta, *runs_of_groups(aggregate, chunk)])
     if task.closing_us is not None:
-        rows = iter(closing_windows(aggregate, held, task.watermark_us, task.closing_us))
+        rows = closing_windows(aggregate, held, task.watermark_us, task.closing_us)
         task = replace(task, watermark_us=task.closing_us)
     else:
         rows = _shown(aggregate, task, held, delta)
@@ -67,7 +68,7 @@ def aggregate_step(
         tally.counts["results"] += batch.num_rows
         yield Emitted(None, batch)
     arrived = [[(0, run) for run in delta]] if delta else []
-    report = fold(plan, task, layers, arrived, tiers, tally, merging, partial(merged_groups, aggregate))
+    report = fold(plan, task, layers, arrived, tiers, tally, merging, partial(groups_in_parts, aggregate))
     return replace(report, counts={n: c for n, c in report.counts.items() if n not in COSTS_OF_JOINING})
 
 
@@ -86,9 +87,7 @@ def _shown(plan: AggregatePlan, task: SlotTask, held: list[Run], delta: list[Run
         yield from shown(plan, groups)
         return
     for run in groups:
-        if plan.mode == "complete":
-            windows = windows_between(plan, run, None, None)
-        else:
-            windows = touched_windows(plan, run, delta)
-        if windows is not None:
+        is_whole = plan.mode == "complete"
+        found = windows_between(plan, run, None, None) if is_whole else touched_windows(plan, run, delta)
+        for windows in found:
             yield shown_windows(plan, run, windows)

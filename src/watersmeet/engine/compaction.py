@@ -44,6 +44,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from watersmeet.plan.layout import StoreLayout
+from watersmeet.state.moments import last_moments, last_of_limits
 from watersmeet.state.run import Ints, Mask, Run, select_rows, take
 
 BUCKETS_PER_WINDOW = 8
@@ -123,15 +124,14 @@ def closed(bucket: int, width_us: int | None, watermark_us: int | None) -> bool:
     return width_us is not None and watermark_us is not None and (bucket + 1) * width_us <= watermark_us
 
 
-def ends_of(run: Run, layout: StoreLayout) -> Ints | None:
-    """When the rows of a run end, in row order: t + W, or what the store says; None if never."""
+def last_of(run: Run, layout: StoreLayout) -> Ints | None:
+    """The last moments of the rows of a run, in row order: t + W - 1, or what the store says; None if there is none."""
     rows = run.rows_slice()
     if run.codes is None or layout.span_us is None:
         return None
     if layout.limit is None:
-        return run.times(rows) + np.int64(layout.span_us)
-    ends: Ints = run.payload.column(layout.limit).slice(rows.start, run.rows).to_numpy()
-    return ends
+        return last_moments(run.times(rows), layout.span_us)
+    return last_of_limits(run.payload.column(layout.limit).slice(rows.start, run.rows).to_numpy())
 
 
 def share_alive(run: Run, layout: StoreLayout, watermark_us: int | None) -> float:
@@ -141,10 +141,11 @@ def share_alive(run: Run, layout: StoreLayout, watermark_us: int | None) -> floa
     if run.time_min + (layout.span_us if layout.limit is None else 0) > watermark_us:
         return 1.0
     rows = np.arange(*run.rows_slice().indices(len(run.codes))[:2], 1 + run.rows // SAMPLE_ROWS)
-    ends = run.times(rows) + np.int64(layout.span_us)
-    if layout.limit is not None:
-        ends = take(run.payload.column(layout.limit), rows).to_numpy()
-    return float(np.mean(ends > watermark_us))
+    if layout.limit is None:
+        last = last_moments(run.times(rows), layout.span_us)
+    else:
+        last = last_of_limits(take(run.payload.column(layout.limit), rows).to_numpy())
+    return float(np.mean(last >= watermark_us))
 
 
 def by_bucket(run: Run, layout: StoreLayout, width_us: int | None, watermark_us: int | None) -> list[tuple[int, Run]]:
@@ -154,9 +155,8 @@ def by_bucket(run: Run, layout: StoreLayout, width_us: int | None, watermark_us:
         return [(UNTIMED_BUCKET, run)]
     buckets = run.times(run.rows_slice()) // np.int64(width_us)
     alive = np.ones(len(buckets), dtype=np.bool_)
-    ends = ends_of(run, layout)
-    if watermark_us is not None and ends is not None:
-        alive = ends > watermark_us
+    if watermark_us is not None and (last := last_of(run, layout)) is not None:
+        alive = last >= watermark_us
     distinct = np.unique(buckets[alive])[-BUCKETS_AT_ONCE:]
     if len(distinct):
         buckets = np.maximum(buckets, distinct[0])

@@ -20,7 +20,8 @@ import pyarrow.compute as pc
 
 from watersmeet.engine.calls import call
 from watersmeet.errors import WatersmeetError
-from watersmeet.query.coercion import DAY_US, arithmetic_type, comparison_type, in_words, list_type
+from watersmeet.query.as_sql import to_sql
+from watersmeet.query.coercion import DAY_US, arithmetic_type, comparison_type, list_type
 from watersmeet.query.expressions import (
     Abs,
     And,
@@ -273,7 +274,7 @@ def _or_overflow(expr: Expression, compute: Callable[[], Value]) -> Value:
         return compute()
     except pa.ArrowInvalid as error:
         raise WatersmeetError(
-            f"overflow in {in_words(expr)}",
+            f"overflow in {to_sql(expr)}",
             hint="cast its columns to a wider type in the DataFrame first",
             error_class="ARITHMETIC_OVERFLOW",
         ) from error

@@ -7,11 +7,12 @@ epoch may do, is said in `engine/compaction.py`.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from watersmeet.engine.closed_state import merged_closed
 from watersmeet.engine.compaction import (
     Lengths,
     Merging,
@@ -22,20 +23,21 @@ from watersmeet.engine.compaction import (
     next_share,
     share_alive,
 )
+from watersmeet.engine.expiry import expiry_bounds, watermark_bound
 from watersmeet.engine.generations import NOTHING_SPILLED, Piece, Spilled, coalesced, end_of, opened, relabelled
-from watersmeet.engine.layers import Grid, Layer, Merge, depth, merged
+from watersmeet.engine.layers import Grid, Layer, Merge, depth, merged, stored
 from watersmeet.engine.statistics import Tally, weight_of
 from watersmeet.epoch.task import SlotReport, SlotTask, expired, stores_of
 from watersmeet.failpoints import failpoint
 from watersmeet.plan.layout import StoreLayout
 from watersmeet.plan.stages import JoinPlan
-from watersmeet.plan.tree import Leaf
 from watersmeet.state.cuts import copies, cut_to_groups
 from watersmeet.state.manifest import ExtentRef, SegmentRef
-from watersmeet.state.run import Ints, Run, merge_runs
+from watersmeet.state.run import Ints, Run, merge_in_parts
 from watersmeet.state.shares import bytes_of
 from watersmeet.state.tiers import Tiers, segment_name, task_name
 
+Keep = Callable[[int, Run], Run]
 DEFAULT_MERGING = Merging()
 MEMORY_PER_ALIVE = 1.45
 """Bytes of segments in memory per byte of the rows in them that count. The promise is 1.5; shares are estimated."""
@@ -77,17 +79,21 @@ def fold(
     tiers: Tiers,
     tally: Tally,
     merging: Merging = DEFAULT_MERGING,
-    merge: Merge = merge_runs,
+    merge: Merge = merge_in_parts,
     spilled: Spilled = NOTHING_SPILLED,
+    keep: Keep = lambda _, run: run,
 ) -> SlotReport:
     """The state after the epoch: old layers and arrived chunks, dead rows dropped, merged by tier, written.
 
-    `spilled` has what the epoch has closed and written already. What was closed before stays until it expires.
+    `keep` takes copies of arrived rows that wait to be written, and returns where they are: perhaps on disk. `spilled`
+    has what the epoch has closed and written already. What was closed before stays until it expires.
     """
-    closed = [*task.closed, *spilled.closed]
-    bounds = _expiry_bounds(plan, task, arrived, holds_all=bool(closed))
+    with tally.spent_on("spill"):
+        spilled = merged_closed(plan, task, spilled, tiers, merging)
+    closed = spilled.closed
+    bounds = expiry_bounds(plan, task, arrived, holds_all=bool(closed))
     with tally.spent_on("insert"):
-        kept, segments = _written(plan, task, layers, arrived, tiers, merging, merge, bounds, spilled.segments)
+        kept, segments = _written(plan, task, layers, arrived, tiers, merging, merge, bounds, spilled.segments, keep)
     for store, run in (pair for chunk in arrived for pair in chunk):
         tally.arrived(task.stage, store, run)
     inserted = sum(run.rows for chunk in arrived for _, run in chunk)
@@ -115,15 +121,16 @@ def _written(
     merge: Merge,
     bounds: Sequence[int | None],
     written: Sequence[SegmentRef],
+    keep: Keep,
 ) -> tuple[list[Layer], list[SegmentRef]]:
     stores = stores_of(plan, task)
     width = bucket_width_us(stores) if plan.windowed else None
-    bound = _watermark_bound(plan, task, arrived)
+    bound = watermark_bound(plan, task, arrived)
     shelves: dict[int, list[Layer]] = defaultdict(list)
     for layer in (part for layer in layers if (part := _alive(layer, bounds)).runs):
         shelves[layer.bucket].append(layer)
     for chunk in arrived:
-        for layer in _layers_of(stores, chunk, width, bounds):
+        for layer in _layers_of(stores, chunk, width, bounds, keep):
             shelves[layer.bucket].append(layer)
     work = _Work(task, plan.partitions, merging, merge, layers, arrived)
     closed_ones = {bucket: closed(bucket, width, bound) for bucket in shelves}
@@ -136,7 +143,8 @@ def _written(
     for layer in (layer for _, shelf in sorted(shelves.items()) for layer in shelf):
         if not layer.extents:
             name = segment_name(task_name(task.epoch, task.stage, task.slot), task.attempt, len(segments))
-            segments.append(tiers.write(name, layer.runs))
+            layer, ref = stored(layer, name, tiers)
+            segments.append(ref)
             layer = replace(layer, extents=_named(layer, name, task, stores))
         kept.append(layer)
     return kept, segments
@@ -260,9 +268,11 @@ class _Work:
         return _kept_bytes(layer, self.grid.partitions)
 
     def _by_cell(self, layers: Sequence[Layer], lengths: Lengths) -> Ints:
-        """The length of every layer (first axis) in every cell, as if all rows of a layer had one width."""
-        per_row = np.array([self._length(layer, lengths) / layer.rows for layer in layers])
-        found: Ints = np.ceil(self.grid.rows(layers) * per_row[:, None]).astype(np.int64)
+        """The length of every layer (first axis) in every cell; of narrow rows their number counts."""
+        rows = self.grid.rows(layers)
+        if all(self._length(layer, lengths) == layer.rows for layer in layers):
+            return rows
+        found: Ints = np.maximum(rows, np.ceil(self.grid.bytes(layers) / lengths.row_bytes).astype(np.int64))
         return found
 
 
@@ -280,6 +290,8 @@ def _report(
     counts = tally.counts
     counts["memory_bytes"] = tiers.resident_bytes
     counts["fetched_bytes"] = tiers.fetched_bytes
+    if tiers.spoiled_copies:
+        counts["spoiled_copies"] = tiers.spoiled_copies
     files = {extent.segment for extent in extents}
     closed_files = {extent.segment for extent in closed}
     counts["state_bytes"] = bytes_of(files | closed_files, refs, task.shares)
@@ -336,45 +348,18 @@ def _cut(run: Run, extent: ExtentRef, partitions: int, tiers: Tiers) -> Run:
     return copies.rows_of(extent, run, partitions, str(tiers.durable))
 
 
-def _expiry_bounds(
-    plan: JoinPlan, task: SlotTask, arrived: Sequence[Sequence[tuple[int, Run]]], *, holds_all: bool
-) -> list[int | None]:
-    """Per store, when rows that end by then may be dropped at once. Where generations are closed, a row that has ended
-    may still be owed: it is kept until its extent expires, and what it owes has been emitted."""
-    stores = range(len(stores_of(plan, task)))
-    if holds_all:
-        return [None for _ in stores]
-    bound = _watermark_bound(plan, task, arrived)
-    holds = task.holds or (None,) * len(stores)
-    return [bound if hold is None or bound is None else min(bound, hold) for hold in holds]
-
-
-def _watermark_bound(plan: JoinPlan, task: SlotTask, arrived: Sequence[Sequence[tuple[int, Run]]]) -> int | None:
-    """A lower bound on the next epoch's watermark, from the rows this slot has seen.
-
-    The true one is the least, over the streams, of the latest event time seen by *any* slot minus the delay. What this
-    slot saw of every stream can only be earlier, so what is dead by this bound is dead.
-    """
-    stores = stores_of(plan, task)
-    latest: dict[int, int] = {}
-    for store, run in (pair for chunk in arrived for pair in chunk):
-        tree = stores[store].tree
-        if isinstance(tree, Leaf):
-            latest[tree.stream] = max(run.time_max, latest.get(tree.stream, run.time_max))
-    if not plan.windowed or len(latest) < len(plan.names):
-        return task.watermark_us
-    bound = min(latest[stream] - delay for stream, delay in enumerate(plan.delays_us))
-    return bound if task.watermark_us is None else max(bound, task.watermark_us)
-
-
 def _layers_of(
-    stores: Sequence[StoreLayout], chunk: Sequence[tuple[int, Run]], width_us: int | None, bounds: Sequence[int | None]
+    stores: Sequence[StoreLayout],
+    chunk: Sequence[tuple[int, Run]],
+    width_us: int | None,
+    bounds: Sequence[int | None],
+    keep: Keep,
 ) -> list[Layer]:
     """One chunk of arrived rows as one layer per bucket."""
     buckets: dict[int, list[tuple[int, Run]]] = defaultdict(list)
     for store, run in chunk:
         for bucket, part in by_bucket(run, stores[store], width_us, bounds[store]):
-            buckets[bucket].append((store, part))
+            buckets[bucket].append((store, part if part is run else keep(store, part)))
     return [Layer(bucket, tuple(runs)) for bucket, runs in buckets.items()]
 
 

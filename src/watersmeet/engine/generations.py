@@ -20,21 +20,23 @@ from itertools import pairwise
 
 import numpy as np
 
-from watersmeet.engine.compaction import Lengths, ends_of
-from watersmeet.engine.layers import Layer, in_three, rows_by_group, slice_of
+from watersmeet.engine.compaction import last_of
+from watersmeet.engine.layers import Layer, bytes_by_group, in_three, rows_by_group, slice_of
+from watersmeet.engine.partials import Generation
 from watersmeet.epoch.task import SlotTask, stores_of
 from watersmeet.failpoints import failpoint
 from watersmeet.plan.layout import StoreLayout
 from watersmeet.plan.partitioning import group_of
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.state.cuts import cut_to_groups
+from watersmeet.state.generation_column import generations_of, labelled, without_generations
 from watersmeet.state.groups import Groups
-from watersmeet.state.manifest import ACTIVE, SETTLED, ExtentRef, SegmentRef
-from watersmeet.state.run import Mask, Run, merge_runs, select_keys
+from watersmeet.state.manifest import ACTIVE, SETTLED, SEVERAL, ExtentRef, SegmentRef
+from watersmeet.state.run import Mask, Run, merge_in_parts, merge_runs, select_keys
 from watersmeet.state.tiers import Tiers, segment_name, task_name
 
 ROWS_AT_ONCE = 1 << 22
-BYTES_AT_ONCE = 1 << 29
+BYTES_AT_ONCE = 1 << 28
 """Rows and bytes that are sorted into new files at once, unless one group has more."""
 
 
@@ -48,11 +50,15 @@ class Piece:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
-    """Rows of one generation of a store."""
+    """Rows of a store, of one generation or of `SEVERAL`."""
 
     store: int
     generation: int
     run: Run
+
+    @property
+    def of_rows(self) -> Generation:
+        return generations_of(self.run) if self.generation == SEVERAL else self.generation
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,12 +88,27 @@ def opened(
         whole = by_name[extent.segment][extent.index][1]
         run = cut_to_groups(whole, extent.groups, plan.partitions, None if extent.is_estimate else extent.rows)
         if run.rows:
+            run = run if extent.generation == SEVERAL else without_generations(run)
             found.append(Piece(replace(extent, rows=run.rows, is_estimate=False), run))
     return found
 
 
 def parts_of(pieces: Iterable[Piece]) -> list[Part]:
     return [Part(piece.extent.store, piece.extent.generation, piece.run) for piece in pieces]
+
+
+def is_mixed(parts: Sequence[Part]) -> bool:
+    """Whether rows are of more than one generation, as far as parts tell."""
+    generations = {part.generation for part in parts}
+    return len(generations) > 1 or SEVERAL in generations
+
+
+def merged_parts(parts: Sequence[Part]) -> list[Part]:
+    """Parts of one store as one, unless it would be too large for a run."""
+    several = is_mixed(parts)
+    generation = SEVERAL if several else parts[0].generation
+    runs = [labelled(p.run, p.generation) if several and p.generation != SEVERAL else p.run for p in parts]
+    return [Part(parts[0].store, generation, run) for run in merge_runs(runs)]
 
 
 def close_groups(plan: JoinPlan, task: SlotTask, layers: Sequence[Layer], tiers: Tiers) -> Spilled:
@@ -147,7 +168,9 @@ def relabelled(pieces: Sequence[Piece], task: SlotTask, partitions: int) -> list
             run = slice_of(piece.run, groups, partitions)
             if run.rows:
                 part = replace(extent, rows=run.rows, groups=groups)
-                found.append(Piece(_settled(part, run, task) if is_inside else part, run))
+                found.append(
+                    Piece(_settled(part, run, task), without_generations(run)) if is_inside else Piece(part, run)
+                )
     return found
 
 
@@ -177,10 +200,9 @@ def ranges_by_rows(
     runs: Sequence[Run], group_low: int, group_high: int, partitions: int, *, rows_max: int, bytes_max: int
 ) -> list[tuple[int, int]]:
     """The groups between two as ranges that have about `rows_max` rows or `bytes_max` bytes each, or are one group."""
-    lengths = Lengths(bytes_max / rows_max)
     rows = np.zeros(partitions)
     for run in runs:
-        rows += rows_by_group(run, partitions) * (lengths.of(run.rows, run.kept_bytes()) / max(1, run.rows))
+        rows += np.maximum(rows_by_group(run, partitions), bytes_by_group(run, partitions) * (rows_max / bytes_max))
     edges, total = [group_low], 0
     for group in range(group_low, group_high):
         if total and total + rows[group] > rows_max:
@@ -206,23 +228,23 @@ class _Writer:
     def write(
         self, bucket: int, groups: Groups, by_store: dict[int, list[Run]], generation: int, *, is_piece: bool = False
     ) -> list[Piece]:
-        runs = [(store, run) for store, parts in sorted(by_store.items()) for run in merge_runs(parts)]
-        if not runs:
+        if not by_store:
             return []
         name = segment_name(
             task_name(self.task.epoch, self.task.stage, self.task.slot), self.task.attempt, len(self.segments)
         )
+        runs = ((store, run) for store, parts in sorted(by_store.items()) for run in merge_in_parts(parts))
         ref = self.tiers.write(name, runs)
         self.segments.append(ref)
+        # What was written is read from its file from now on: the rows need not stay in this process.
+        stored = self.tiers.peek(ref) if generation == ACTIVE else self.tiers.read(ref)
         pieces = []
-        for index, (store, run) in enumerate(runs):
+        for index, (store, run) in enumerate(stored):
             since = None if generation == ACTIVE else _since(run, self.task)
             ends = end_of(run, self.stores[store])
             extent = ExtentRef(name, index, store, bucket, run.rows, ends, groups, generation, since, is_piece)
             pieces.append(Piece(extent, run))
-        # What was written is read from its file from now on: the rows need not stay in this process.
-        stored = self.tiers.peek(ref) if generation == ACTIVE else self.tiers.read(ref)
-        return [replace(piece, run=stored[piece.extent.index][1]) for piece in pieces]
+        return pieces
 
 
 def _divided(
@@ -259,8 +281,11 @@ def _since(run: Run, task: SlotTask) -> int | None:
 
 
 def end_of(run: Run, layout: StoreLayout) -> int | None:
-    ends = ends_of(run, layout)
-    return None if ends is None else int(ends.max())
+    """The moment after the last one of all rows, which may be later than any event time; None if there is none."""
+    if run.codes is not None and layout.span_us is not None and layout.limit is None:
+        return int(run.times(run.rows_slice()).max()) + layout.span_us
+    last = last_of(run, layout)
+    return None if last is None else int(last.max()) + 1
 
 
 def _name(extent: ExtentRef) -> tuple[str, int, int]:

@@ -12,7 +12,7 @@ keys without NULL, so a key that may be NULL is two key columns here: its value,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from itertools import pairwise
@@ -26,10 +26,12 @@ from watersmeet.engine.inbox import normalise_key
 from watersmeet.engine.intervals import Arrivals, Running, final_average, final_count, final_sum
 from watersmeet.engine.kernels import match_keys
 from watersmeet.engine.windows import Windows, windows_between, windows_of_panes
+from watersmeet.errors import WatersmeetError
 from watersmeet.plan.aggregate import PANE, SKETCH_BUCKETS, AggregatePlan, RunningPlan
 from watersmeet.plan.frame import HASH
 from watersmeet.query.aggregates import WINDOW, key_column
-from watersmeet.state.run import Ints, Run, build_runs, merge_runs, select_keys, select_rows, take_rows
+from watersmeet.state.run import Ints, Run, build_runs, merge_in_parts, select_keys, select_rows, take_rows
+from watersmeet.units import iso_time
 
 
 def runs_of_groups(plan: AggregatePlan, chunk: pa.Table) -> list[Run]:
@@ -44,7 +46,16 @@ def runs_of_groups(plan: AggregatePlan, chunk: pa.Table) -> list[Run]:
 
 def merged_groups(plan: AggregatePlan, runs: Sequence[Run]) -> list[Run]:
     """The rows of several runs, one row per group and pane."""
-    return list(runs) if len(runs) < 2 else [combined(plan, run) for run in merge_runs(runs, may_split_keys=False)]
+    return list(groups_in_parts(plan, runs))
+
+
+def groups_in_parts(plan: AggregatePlan, runs: Sequence[Run]) -> Iterator[Run]:
+    """The same runs, one by one."""
+    if len(runs) < 2:
+        yield from runs
+        return
+    for run in merge_in_parts(runs, may_split_keys=False):
+        yield combined(plan, run)
 
 
 def combined(plan: AggregatePlan, run: Run) -> Run:
@@ -68,6 +79,7 @@ def combined(plan: AggregatePlan, run: Run) -> Run:
         codes=None if run.codes is None else run.codes[rows][first],
         payload=pa.RecordBatch.from_arrays(reduced, schema=run.payload.schema),
         sieve=None,
+        widest=None,
     )
 
 
@@ -78,9 +90,20 @@ def whole_groups(plan: AggregatePlan, runs: Sequence[Run]) -> list[Run]:
         return found
     # Times too far apart for the codes of so many groups: half of the groups at a time.
     hashes = np.unique(np.concatenate([run.hashes for run in found]))
+    if len(hashes) < 2:
+        raise _too_far_apart(found)
     middle, end = int(hashes[len(hashes) // 2]), 1 << 64
     halves = [[run.between_hashes(*bounds) for run in runs] for bounds in ((0, middle), (middle, end))]
     return [run for half in halves for run in whole_groups(plan, [run for run in half if run.rows])]
+
+
+def _too_far_apart(runs: Sequence[Run]) -> WatersmeetError:
+    times = [iso_time(min(run.time_min for run in runs)), iso_time(max(run.time_max for run in runs))]
+    return WatersmeetError(
+        f"a group has results of event times {times[0]} and {times[1]}, which are too far apart for its windows",
+        hint="keep such rows out of the streams with a filter on their event time",
+        error_class="EVENT_TIME_OUT_OF_RANGE",
+    )
 
 
 def parts_of_groups(plan: AggregatePlan, wanted: Sequence[Run], runs: Iterable[Run]) -> list[Run]:
@@ -116,8 +139,8 @@ def nothing_yet(plan: AggregatePlan) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=plan.shown_schema)
 
 
-def touched_windows(plan: AggregatePlan, run: Run, delta: Sequence[Run]) -> Windows | None:
-    """The windows of a run that the rows of a delta fall into."""
+def touched_windows(plan: AggregatePlan, run: Run, delta: Sequence[Run]) -> Iterator[Windows]:
+    """The windows of a run that the rows of a delta fall into, some at a time."""
     assert plan.window is not None
     ranks, panes = [], []
     for part in delta:
@@ -133,7 +156,7 @@ def touched_windows(plan: AggregatePlan, run: Run, delta: Sequence[Run]) -> Wind
 
 def closing_windows(
     plan: AggregatePlan, runs: Iterable[Run], after_us: int | None, until_us: int
-) -> list[pa.RecordBatch]:
+) -> Iterator[pa.RecordBatch]:
     """The groups of windows that end after `after_us` and not after `until_us`, of all runs together."""
     assert plan.window is not None
     earliest = None if after_us is None else after_us - plan.window.length_us
@@ -147,12 +170,9 @@ def closing_windows(
             part = select_rows(run, mask) if len(mask) else None
             if part is not None:
                 parts.append(part)
-    batches = []
     for run in whole_groups(plan, parts):
-        windows = windows_between(plan, run, after_us, until_us)
-        if windows is not None:
-            batches.append(shown_windows(plan, run, windows))
-    return batches
+        for windows in windows_between(plan, run, after_us, until_us):
+            yield shown_windows(plan, run, windows)
 
 
 def _columns(run: Run) -> list[pa.Array]:

@@ -33,16 +33,29 @@ def chunks(
     held: list[pa.RecordBatch] = []
     rows = size = 0
     for frame in frames:
-        for start in range(0, frame.num_rows, rows_max):
-            part = frame.slice(start, rows_max)
+        for part, part_bytes in _parts(frame, rows_max, bytes_max):
+            if held and part_bytes > bytes_max:  # one row: with others its values might be too long for a column
+                yield pa.Table.from_batches(held)
+                held, rows, size = [], 0, 0
             held.append(part)
             rows += part.num_rows
-            size += part.nbytes
+            size += part_bytes
             if rows >= rows_max or size >= bytes_max:
                 yield pa.Table.from_batches(held)
                 held, rows, size = [], 0, 0
     if held:
         yield pa.Table.from_batches(held)
+
+
+def _parts(frame: pa.RecordBatch, rows_max: int, bytes_max: int) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """A frame in parts of so many rows and bytes at most, or of one row; and the bytes of each."""
+    for start in range(0, frame.num_rows, rows_max):
+        part = frame.slice(start, rows_max)
+        size = part.nbytes
+        if part.num_rows == 1 or size <= bytes_max:
+            yield part, size
+        else:
+            yield from _parts(part, -(-part.num_rows // 2), bytes_max)
 
 
 def deltas_of(chunk: pa.Table, plan: JoinPlan, stage: int, watermark_us: int | None, tally: Tally) -> list[list[Run]]:

@@ -9,6 +9,7 @@ A window is a range of codes (see `state/run.py`), so a probe touches exactly th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -80,21 +81,20 @@ def all_rows(target: Run, positions: Ints) -> Ranges:
     return Ranges(np.arange(len(positions)), start, target.starts[positions + 1] - start)
 
 
-def rows_between(target: Run, positions: Ints, low: Ints, high: Ints) -> Ranges:
-    """The rows of the matched keys with low <= event time < high, per needle."""
+def rows_between(target: Run, positions: Ints, first: Ints, last: Ints) -> Ranges:
+    """The rows of the matched keys with first <= event time <= last, per needle."""
     assert target.codes is not None
-    near = (low <= target.time_max) & (high > target.time_min)
+    near = (first <= target.time_max) & (last >= target.time_min)
     needle = np.flatnonzero(near)
     found = positions[needle]
-    low, high = low[needle], high[needle]
-    if len(needle) and low.max() <= target.time_min and high.min() > target.time_max:
+    first, last = first[needle], last[needle]
+    if len(needle) and first.max() <= target.time_min and last.min() >= target.time_max:
         start = target.starts[found].astype(np.int64)
         return Ranges(needle, start, target.starts[found + 1] - start)
     base = (found + np.int64(target.rank_base)) << np.int64(target.time_bits)
-    origin = np.int64(target.time_origin)
-    span = np.int64(target.time_max - target.time_origin + 1)
-    start = np.searchsorted(target.codes, base + np.clip(low - origin, 0, span))
-    stop = np.searchsorted(target.codes, base + np.clip(high - origin, 0, span))
+    origin, end = np.int64(target.time_origin), np.int64(target.time_max)
+    start = np.searchsorted(target.codes, base + (np.maximum(first, origin) - origin))
+    stop = np.searchsorted(target.codes, base + (np.minimum(last, end) - origin), side="right")
     hit = stop > start
     return Ranges(needle[hit], start[hit], (stop - start)[hit])
 
@@ -109,6 +109,21 @@ def split_long(ranges: Ranges, rows_max: int) -> Ranges:
     start = ranges.start[owner] + number * rows_max
     count = np.minimum(ranges.count[owner] - number * rows_max, rows_max)
     return Ranges(ranges.needle[owner], start, count)
+
+
+def split_heavy(ranges: Ranges, weigh: Callable[[Ranges], Ints], weight_max: int) -> tuple[Ranges, Ints]:
+    """The same matches with no range heavier than `weight_max`, unless it is one row; and how heavy they are."""
+    while True:
+        weights = weigh(ranges)
+        heavy = (weights > weight_max) & (ranges.count > 1)
+        if not heavy.any():
+            return ranges, weights
+        owner = np.repeat(np.arange(len(heavy)), 1 + heavy)
+        is_second = np.append(False, owner[1:] == owner[:-1])
+        half = np.where(heavy, ranges.count // 2, 0)[owner]
+        start = ranges.start[owner] + np.where(is_second, half, 0)
+        count = np.where(is_second | ~heavy[owner], ranges.count[owner] - half, half)
+        ranges = Ranges(ranges.needle[owner], start, count)
 
 
 def cut_points(counts: npt.NDArray[np.int64], rows_max: int) -> list[int]:

@@ -7,7 +7,7 @@ groups of it still count: a merge that takes a range of groups out of a layer on
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import accumulate
@@ -17,10 +17,15 @@ import numpy as np
 from watersmeet.plan.partitioning import first_hash
 from watersmeet.state.cuts import cut_to_groups
 from watersmeet.state.groups import Groups
-from watersmeet.state.manifest import ExtentRef
-from watersmeet.state.run import Hashes, Ints, Run, merge_runs
+from watersmeet.state.manifest import ExtentRef, SegmentRef
+from watersmeet.state.run import Hashes, Ints, Run, merge_in_parts
+from watersmeet.state.tiers import Tiers
+from watersmeet.state.widths import bytes_between
 
-Merge = Callable[[Sequence[Run]], list[Run]]
+HELD_BYTES_MAX = 1 << 26
+"""So much of a layer that was written stays in the memory of the process until the epoch ends."""
+
+Merge = Callable[[Sequence[Run]], Iterable[Run]]
 """How runs of one store become as few runs as possible."""
 
 
@@ -28,13 +33,27 @@ Merge = Callable[[Sequence[Run]], list[Run]]
 class Layer:
     """Runs of one bucket with their stores; `extents`, one for each run, name them once they are in a segment.
 
-    `groups` are those that a piece was merged in; None for a layer of all groups.
+    `groups` are those that a piece was merged in; None for a layer of all groups. With `merge`, the runs are yet to be
+    merged by it: when they are written, one after the other, so that a layer may be larger than memory.
     """
 
     bucket: int
     runs: tuple[tuple[int, Run], ...]
     extents: tuple[ExtentRef, ...] = ()
     groups: Groups | None = None
+    merge: Merge | None = None
+
+    def made_runs(self) -> Iterator[tuple[int, Run]]:
+        """The runs as they are to be written."""
+        if self.merge is None:
+            yield from self.runs
+            return
+        by_store: dict[int, list[Run]] = defaultdict(list)
+        for store, run in self.runs:
+            by_store[store].append(run)
+        for store, runs in sorted(by_store.items()):
+            for run in self.merge(runs):
+                yield store, run
 
     @property
     def rows(self) -> int:
@@ -79,6 +98,16 @@ class Grid:
                 counted[number] += np.diff(run.starts[cuts])
         return counted
 
+    def bytes(self, layers: Sequence[Layer]) -> Ints:
+        """The bytes of the kept columns of every layer (first axis) in every cell."""
+        inner = np.array([self.hash_at(edge) for edge in range(1, len(self.edges) - 1)], dtype=np.uint64)
+        found = np.zeros((len(layers), len(self.edges) - 1), dtype=np.int64)
+        for number, layer in enumerate(layers):
+            for _, run in layer.runs:
+                cuts = run.starts[[0, *np.searchsorted(run.hashes, inner), len(run.hashes)]].astype(np.int64)
+                found[number] += _kept_between(run, cuts)
+        return found
+
     def cut(self, layer: Layer, first: int, last: int) -> tuple[Layer, Layer]:
         """A written layer, inside and outside the cells [first, last)."""
         low, high = self.edges[first], self.edges[last]
@@ -115,6 +144,18 @@ def slice_of(run: Run, groups: Groups, partitions: int) -> Run:
     return cut_to_groups(run, Groups.between(groups.low, groups.high), partitions)
 
 
+def bytes_by_group(run: Run, partitions: int) -> Ints:
+    """How many bytes of the kept columns every group has."""
+    cuts = np.append(np.searchsorted(run.hashes, first_hashes(partitions)), len(run.hashes))
+    return _kept_between(run, run.starts[cuts].astype(np.int64))
+
+
+def _kept_between(run: Run, cuts: Ints) -> Ints:
+    """The bytes of the kept columns between some rows and the next: exactly of the payload, of all else by the mean."""
+    beside = (run.kept_bytes() - run.payload_bytes()) / max(1, run.rows)
+    return bytes_between(run.payload, cuts[:-1], cuts[1:]) + np.ceil(np.diff(cuts) * beside).astype(np.int64)
+
+
 def rows_by_group(run: Run, partitions: int) -> Ints:
     """How many rows of a run every group has."""
     cuts = np.append(np.searchsorted(run.hashes, first_hashes(partitions)), len(run.hashes))
@@ -128,12 +169,18 @@ def first_hashes(partitions: int) -> Hashes:
     return np.array([first_hash(group, partitions) for group in range(partitions)], dtype=np.uint64)
 
 
-def merged(layers: Sequence[Layer], merge: Merge = merge_runs) -> Layer:
+def merged(layers: Sequence[Layer], merge: Merge = merge_in_parts) -> Layer:
     """The rows of some layers of a bucket as one layer, not yet written unless it is the only one."""
     if len(layers) == 1:
         return layers[0]
-    by_store: dict[int, list[Run]] = defaultdict(list)
-    for store, run in (pair for layer in layers for pair in layer.runs):
-        by_store[store].append(run)
-    runs = tuple((store, run) for store, runs in sorted(by_store.items()) for run in merge(runs))
-    return Layer(layers[0].bucket, runs)
+    return Layer(layers[0].bucket, tuple(pair for layer in layers for pair in layer.runs), merge=merge)
+
+
+def stored(layer: Layer, name: str, tiers: Tiers) -> tuple[Layer, SegmentRef]:
+    """A layer that is written, its runs merged now if they are to be. A small one stays as it is; the runs of a large
+    one are in memory one at a time, and from then on in its file."""
+    if layer.merge is None or sum(run.kept_bytes() for _, run in layer.runs) <= HELD_BYTES_MAX:
+        layer = replace(layer, runs=tuple(layer.made_runs()), merge=None)
+        return layer, tiers.write(name, layer.runs)
+    ref = tiers.write(name, layer.made_runs())
+    return replace(layer, runs=tuple(tiers.peek(ref)), merge=None), ref

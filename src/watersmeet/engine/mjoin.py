@@ -2,22 +2,24 @@
 
 A *partial result* binds some inputs. It is a few integers per row: the number of its key within the delta, an index per
 bound input into the rows that were bound (`engine/bound.py` gathers their columns when they are read, so rows that a
-predicate drops are not gathered), and, in a windowed query, the interval [latest, limit) that decides whom it may still
-join (DESIGN 3.4: a result exists iff max(t) - t_i < W_i for all i):
+predicate drops are not gathered), and, in a windowed query, the interval from latest to last that decides whom it may
+still join (DESIGN 3.4: a result exists iff max(t) - t_i < W_i for all i):
 
-    latest = max(t_i)          limit = min(t_i + W_i)
+    latest = max(t_i)          last = min(t_i + W_i) - 1
 
-A row of a stream is the interval [t, t + W), and two partials belong together iff their intervals meet: each begins
-before the other ends. What they make is the intersection. So each hop searches the codes, which are sorted by
-`latest`, for the range [latest - span + 1, limit), where `span` is the longest window among the streams of the input
-searched; for a stream that is exact, and for stored results the rows that ended too early are then dropped.
+A row of a stream is the interval from t to t + W - 1, and two partials belong together iff their intervals meet: each
+begins before the other ends. What they make is the intersection. So each hop searches the codes, which are sorted by
+`latest`, for the range from latest - span + 1 to last, where `span` is the longest window among the streams of the
+input searched; for a stream that is exact, and for stored results the rows that ended too early are then dropped.
 
 Matches are kept as ranges until they are cut into chunks of at most `ROWS_MAX` rows, or of about `BYTES_MAX` bytes
 where rows are wide; each chunk is expanded, filtered by the predicates it binds, and taken to the next hop before the
-following chunk is touched. A hot key therefore costs time, not memory.
+following chunk is touched. A hot key therefore costs time, not memory. How many rows a chunk may have follows from the
+mean width of rows; if the widest ones could make more than `UNEVEN_BYTES_MAX` of it, ranges are weighed one by one.
 
 Rows may belong to *generations*; a probe for what is owed (`Generations`) then yields the results whose rows are not
 all of one: each partial knows whether it is mixed, and at the last hop one that is not finds other generations only.
+Runs of one generation are left out there before they are searched, rows of others before a column of theirs is read.
 """
 
 from __future__ import annotations
@@ -27,10 +29,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from watersmeet.engine.bound import Bound
 from watersmeet.engine.expressions import evaluate
@@ -42,97 +44,21 @@ from watersmeet.engine.kernels import (
     expand,
     match_keys,
     rows_between,
+    split_heavy,
     split_long,
 )
+from watersmeet.engine.partials import Generation, Generations, Joined, Partials, field_values
 from watersmeet.epoch.pairs import pair_name
-from watersmeet.plan.keys import Key
-from watersmeet.plan.layout import ENDLESS_US, Field, KeyValue
+from watersmeet.plan.layout import KeyValue
 from watersmeet.plan.nodes import NodePlan
-from watersmeet.plan.partitioning import group_of
-from watersmeet.query.expressions import Column
+from watersmeet.state.moments import first_moments, last_moments, last_of_limits
 from watersmeet.state.run import Ints, Mask, Run, key_values_equal, take
 from watersmeet.state.sieve import Lookup
+from watersmeet.state.widths import bytes_between, row_bytes, row_bytes_max
 
 ROWS_MAX = 1 << 18
 BYTES_MAX = 16 << 20
-ALL = slice(None)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Partials:
-    """Partial results, column by column."""
-
-    ranks: Ints
-    latest: Ints | None
-    limit: Ints | None
-    bound: dict[int, Bound]
-    mixed: Mask | None = None
-    """Whether rows of another generation than the delta's are bound; None where that does not matter."""
-
-    def narrowed(self, rows: Ints | Mask) -> Partials:
-        return Partials(
-            self.ranks[rows],
-            None if self.latest is None else self.latest[rows],
-            None if self.limit is None else self.limit[rows],
-            {i: bound.narrowed(rows) for i, bound in self.bound.items()},
-            None if self.mixed is None else self.mixed[rows],
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Generations:
-    """The generation of a delta, and of every run that it probes: only results over several are wanted."""
-
-    delta: int
-    targets: Sequence[Sequence[int]]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Joined:
-    """Some results of a node: complete partials, and a way to their fields."""
-
-    node: NodePlan
-    delta: Run
-    partials: Partials
-
-    @property
-    def rows(self) -> int:
-        return len(self.partials.ranks)
-
-    def column(self, field: Field) -> pa.Array:
-        return field_values(self.node, self.delta, self.partials, field)
-
-    def group_under(self, key: Key, partitions: int, rows: Ints | slice = ALL) -> Ints:
-        """The partition groups of results under the key of the node, or under one before it."""
-        if key == self.node.key:
-            return group_of(self.delta.hashes, partitions)[self.partials.ranks[rows]]
-        number = next(i for i, layout in enumerate(self.node.inputs) if key in layout.trail)
-        bound = self.partials.bound[number]
-        chosen = bound if rows is ALL else bound.narrowed(rows)
-        column = chosen.column(self.node.inputs[number].group_column(key))
-        return column.to_numpy().view(np.uint16).astype(np.int64)
-
-
-def field_values(node: NodePlan, delta: Run, partials: Partials, field: Field, of_input: int | None = None) -> pa.Array:
-    """The values of a field in partials that bind it (as the input `of_input` holds it, where several do)."""
-    number = _holder(node, partials, field) if of_input is None else of_input
-    source = node.inputs[number].source(field)
-    bound = partials.bound[number]
-    match source.kind:
-        case "key":
-            values = take(delta.keys.column(source.index), partials.ranks)
-        case "time":
-            assert bound.times is not None
-            values = pa.array(bound.times[bound.index])
-        case "payload":
-            values = bound.column(source.index)
-    return values if values.type.equals(source.type) else pc.cast(values, source.type)
-
-
-def _holder(node: NodePlan, partials: Partials, field: Field) -> int:
-    if isinstance(field, Column):
-        return node.input_of(field.stream)
-    return next(i for i in partials.bound if any(known == field for known, _ in node.inputs[i].sources))
+UNEVEN_BYTES_MAX = 256 << 20
 
 
 def probe(
@@ -151,14 +77,13 @@ def probe(
     """
     order = node.probe_orders[origin]
     rows_max = min(rows_max, max(1, BYTES_MAX // (1 + _width([delta]) + sum(_width(targets[j]) for j in order))))
+    widest = _key_copies(node) * row_bytes_max(delta.keys) + sum(map(_widest, ([delta], *(targets[j] for j in order))))
     counts = Counter() if counts is None else counts
     lookup = Lookup(delta.hashes)
     matched = {}
     for j in order:
-        foreign = [False] * len(targets[j])
-        if generations is not None:
-            foreign = [generation != generations.delta for generation in generations.targets[j]]
-        matched[j] = _known_keys(delta, targets[j], foreign, lookup)
+        of_runs = [0] * len(targets[j]) if generations is None else generations.targets[j]
+        matched[j] = _known_keys(delta, targets[j], of_runs, lookup)
         _count_matches(counts, node, (origin, j), delta, matched[j])
     alive = np.ones(len(delta.hashes), dtype=np.bool_)
     for j in order:
@@ -166,11 +91,12 @@ def probe(
         for held in matched[j]:
             found[held.matches.keys] = True
         alive &= found
-    hop = _Hop(node, origin, delta, matched, rows_max, counts, generations is not None)
+    is_uneven = rows_max * widest > UNEVEN_BYTES_MAX
+    own = None if generations is None else generations.delta
+    hop = _Hop(node, origin, delta, matched, rows_max, counts, own, is_uneven)
     ranks = delta.row_ranks()
     rows = np.flatnonzero(alive[ranks])
-    for start in range(0, len(rows), rows_max):
-        part = rows[start : start + rows_max]
+    for part in hop.parts(rows):
         yield from hop.follow(hop.filtered(hop.start(part + int(delta.starts[0]), ranks[part]), origin), order)
 
 
@@ -183,18 +109,35 @@ def _width(runs: Sequence[Run]) -> int:
     )
 
 
+def _widest(runs: Sequence[Run]) -> int:
+    """What the payload of no row exceeds."""
+    return max((row_bytes_max(run.payload) if run.widest is None else run.widest for run in runs), default=0)
+
+
+def _key_copies(node: NodePlan) -> int:
+    """How often a result may hold the value of its key: every input may show it."""
+    return len(node.inputs)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Held:
-    """A run that has keys of the delta, where, and whether it is of another generation."""
+    """A run that has keys of the delta, where, and its generation."""
 
     run: Run
     matches: Matches
-    is_foreign: bool
+    generation: Generation
+
+    def generation_of(self, rows: Ints) -> Generation:
+        return self.generation if isinstance(self.generation, int) else self.generation[rows]
 
 
-def _known_keys(delta: Run, target: Sequence[Run], foreign: Sequence[bool], lookup: Lookup) -> list[_Held]:
-    matched = (_Held(run, match_keys(delta, run, lookup), other) for run, other in zip(target, foreign, strict=True))
+def _known_keys(delta: Run, target: Sequence[Run], of_runs: Sequence[Generation], lookup: Lookup) -> list[_Held]:
+    matched = (_Held(run, match_keys(delta, run, lookup), its) for run, its in zip(target, of_runs, strict=True))
     return [held for held in matched if len(held.matches.keys)]
+
+
+_Matched: TypeAlias = tuple[Run, Ints, Ints]
+"""Rows of a run, by number, and the partials that they match."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -207,18 +150,35 @@ class _Hop:
     targets: dict[int, list[_Held]]
     rows_max: int
     counts: Counter[str]
-    mixed_only: bool
+    generation: Generation | None
+    """That of the delta, if only mixed results are wanted."""
+    is_uneven: bool
+
+    def parts(self, rows: Ints) -> Iterator[Ints]:
+        """Rows of the delta, some at a time."""
+        sizes = np.ones(len(rows), dtype=np.int64)
+        if self.is_uneven:
+            sizes = self._sizes(sizes, row_bytes(self.delta.payload, rows + int(self.delta.starts[0])))
+        for low, high in pairwise(cut_points(sizes, self.rows_max)):
+            yield rows[low:high]
 
     def start(self, rows: Ints, ranks: Ints) -> Partials:
-        latest = limit = None
+        latest = last = None
         if self.node.windowed:
             latest = self.delta.times(rows)
         bound = Bound([(self.delta.payload, rows)], latest, np.arange(len(rows)))
         if latest is not None:
             ends = self.node.inputs[self.origin].limit
-            limit = latest + self._span(self.origin) if ends is None else bound.column(ends).to_numpy()
-        mixed = np.zeros(len(rows), dtype=np.bool_) if self.mixed_only else None
-        return Partials(ranks, latest, limit, {self.origin: bound}, mixed)
+            last = last_moments(latest, self._span(self.origin)) if ends is None else _stored_last(bound, ends)
+        generation = mixed = weights = None
+        if self.generation is not None:
+            own = self.generation
+            generation = np.full(len(rows), own, dtype=np.int32) if isinstance(own, int) else own[rows]
+            mixed = np.zeros(len(rows), dtype=np.bool_)
+        if self.is_uneven:
+            keys = row_bytes(self.delta.keys, np.arange(len(self.delta.hashes)))
+            weights = row_bytes(self.delta.payload, rows) + _key_copies(self.node) * keys[ranks]
+        return Partials(ranks, latest, last, {self.origin: bound}, generation, mixed, weights)
 
     def follow(self, partials: Partials, order: Sequence[int]) -> Iterator[Joined]:
         """The results of partials that have yet to be joined with the inputs of `order`."""
@@ -229,60 +189,89 @@ class _Hop:
         target, *rest = order
         by_key = np.argsort(partials.ranks, kind="stable")
         ranks = partials.ranks[by_key]
-        found = []
+        found, sizes = [], [np.zeros(0, dtype=np.int64)]
         for held in self.targets[target]:
             needles, positions = held.matches.of_needles(by_key, ranks)
-            if partials.mixed is not None and not rest and not held.is_foreign:
-                mixed = partials.mixed[needles]
+            if partials.generation is not None and not rest and isinstance(held.generation, int):
+                mixed = _is_mixed(partials, needles, held.generation)
                 needles, positions = needles[mixed], positions[mixed]
-            found.append(split_long(self._search(partials, target, held.run, needles, positions), self.rows_max))
-        sizes = np.concatenate([ranges.count for ranges in found]) if found else np.zeros(0, dtype=np.int64)
+            ranges = split_long(self._search(partials, target, held.run, needles, positions), self.rows_max)
+            if partials.weights is not None:
+                ranges, weights = split_heavy(ranges, partial(_weigh, partials.weights, held.run), BYTES_MAX)
+                sizes.append(self._sizes(ranges.count, weights))
+            else:
+                sizes.append(ranges.count)
+            found.append(ranges)
         edges = np.cumsum([0, *(len(ranges.count) for ranges in found)])
-        for low, high in pairwise(cut_points(sizes, self.rows_max)):
+        for low, high in pairwise(cut_points(np.concatenate(sizes), self.rows_max)):
             pieces = [
                 (held, ranges.slice(max(low, int(first)) - int(first), min(high, int(last)) - int(first)))
                 for held, ranges, first, last in zip(self.targets[target], found, edges, edges[1:], strict=False)
                 if first < high and last > low
             ]
-            yield from self.follow(self.filtered(self._bind(partials, target, pieces), target), rest)
+            bound = self._bind(partials, target, pieces, mixed_only=not rest)
+            yield from self.follow(self.filtered(bound, target), rest)
+
+    def _sizes(self, counts: Ints, weights: Ints) -> Ints:
+        """How much of a chunk rows take, by their number or by their bytes."""
+        return np.maximum(counts, np.ceil(weights * (self.rows_max / BYTES_MAX)).astype(np.int64))
 
     def _search(self, partials: Partials, target: int, run: Run, needles: Ints, positions: Ints) -> Ranges:
         """The rows of a run that some partials meet, given the positions of their keys in it."""
-        if partials.latest is None or partials.limit is None:
+        if partials.latest is None or partials.last is None:
             found = all_rows(run, positions)
         else:
-            low = partials.latest[needles] - self._span(target) + 1
-            found = rows_between(run, positions, low, partials.limit[needles])
+            first = first_moments(partials.latest[needles], self._span(target))
+            found = rows_between(run, positions, first, partials.last[needles])
         return replace(found, needle=needles[found.needle])
 
-    def _bind(self, partials: Partials, target: int, pieces: Sequence[tuple[_Held, Ranges]]) -> Partials:
+    def _bind(
+        self, partials: Partials, target: int, pieces: Sequence[tuple[_Held, Ranges]], *, mixed_only: bool
+    ) -> Partials:
         expanded = [self._still_open(partials, target, held.run, *expand(ranges)) for held, ranges in pieces]
+        generation = mixed = None
+        if partials.generation is not None:
+            expanded, mixed = self._of_generations(partials, [held for held, _ in pieces], expanded, mixed_only)
         parents = np.concatenate([needles for _, needles, _ in expanded])
-        mixed = None
-        if partials.mixed is not None:
-            foreign = np.repeat([held.is_foreign for held, _ in pieces], [len(rows) for _, _, rows in expanded])
-            mixed = partials.mixed[parents] | foreign
+        if partials.generation is not None:
+            generation = partials.generation[parents]
         self.counts["matched"] += len(parents)
-        times = latest = limit = None
+        times = latest = last = None
         if partials.latest is not None:
             times = np.concatenate([run.times(rows) for run, _, rows in expanded])
         newest = Bound([(run.payload, rows) for run, _, rows in expanded], times, np.arange(len(parents)))
-        if times is not None and partials.latest is not None and partials.limit is not None:
+        if times is not None and partials.latest is not None and partials.last is not None:
             ends = self.node.inputs[target].limit
-            end = times + self._span(target) if ends is None else newest.column(ends).to_numpy()
+            end = last_moments(times, self._span(target)) if ends is None else _stored_last(newest, ends)
             latest = np.maximum(partials.latest[parents], times)
-            limit = np.minimum(partials.limit[parents], end)
+            last = np.minimum(partials.last[parents], end)
+        weights = None
+        if partials.weights is not None:
+            new = [row_bytes(run.payload, rows) for run, _, rows in expanded]
+            weights = partials.weights[parents] + np.concatenate(new)
         bound = {i: earlier.narrowed(parents) for i, earlier in partials.bound.items()}
-        return Partials(partials.ranks[parents], latest, limit, {**bound, target: newest}, mixed)
+        return Partials(partials.ranks[parents], latest, last, {**bound, target: newest}, generation, mixed, weights)
 
-    def _still_open(
-        self, partials: Partials, target: int, run: Run, needles: Ints, rows: Ints
-    ) -> tuple[Run, Ints, Ints]:
+    def _of_generations(
+        self, partials: Partials, held: Sequence[_Held], expanded: Sequence[_Matched], mixed_only: bool
+    ) -> tuple[list[_Matched], Mask]:
+        """Matches, those of one generation left out where only mixed ones are wanted; and which are mixed."""
+        found, marks = [], []
+        for one, (run, needles, rows) in zip(held, expanded, strict=True):
+            mixed = _is_mixed(partials, needles, one.generation_of(rows))
+            if mixed_only and not mixed.all():
+                needles, rows, mixed = needles[mixed], rows[mixed], mixed[mixed]
+            found.append((run, needles, rows))
+            marks.append(mixed)
+        return found, np.concatenate(marks)
+
+    def _still_open(self, partials: Partials, target: int, run: Run, needles: Ints, rows: Ints) -> _Matched:
         """Matches whose stored interval has not ended before the partial begins; for streams the search was exact."""
         ends = self.node.inputs[target].limit
         if ends is None or partials.latest is None:
             return run, needles, rows
-        keep = take(run.payload.column(ends), rows).to_numpy() > partials.latest[needles]
+        stored = last_of_limits(take(run.payload.column(ends), rows).to_numpy())
+        keep = stored >= partials.latest[needles]
         return (run, needles, rows) if keep.all() else (run, needles[keep], rows[keep])
 
     def filtered(self, partials: Partials, newest: int) -> Partials:
@@ -308,9 +297,27 @@ class _Hop:
         self.counts[f"passed.{predicate}"] += passed
         return partials if passed == len(keep) else partials.narrowed(keep)
 
-    def _span(self, store: int) -> np.int64:
-        span = self.node.inputs[store].span_us
-        return np.int64(ENDLESS_US if span is None else span)
+    def _span(self, store: int) -> int | None:
+        return self.node.inputs[store].span_us
+
+
+def _weigh(weights: Ints, run: Run, ranges: Ranges) -> Ints:
+    """The bytes that ranges have once they are bound, together with what their needles have."""
+    rows = bytes_between(run.payload, ranges.start, ranges.start + ranges.count)
+    return rows + ranges.count * weights[ranges.needle]
+
+
+def _stored_last(bound: Bound, column: int) -> Ints:
+    """The last moments of rows that are results themselves."""
+    return last_of_limits(bound.column(column).to_numpy())
+
+
+def _is_mixed(partials: Partials, needles: Ints, generation: Generation) -> Mask:
+    """Which partials are over several generations once they have bound rows of these."""
+    assert partials.generation is not None
+    assert partials.mixed is not None
+    mixed: Mask = partials.mixed[needles] | (partials.generation[needles] != generation)
+    return mixed
 
 
 def _count_matches(

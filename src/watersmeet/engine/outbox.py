@@ -12,12 +12,13 @@ import pyarrow.compute as pc
 
 from watersmeet.engine.accumulators import JoinedRows, accumulate, rows_at_once
 from watersmeet.engine.expressions import compute
-from watersmeet.engine.mjoin import Joined
+from watersmeet.engine.partials import Joined
 from watersmeet.plan.aggregate import AggregatePlan
 from watersmeet.plan.frame import STAGE, STREAM, TIME, pool_name
 from watersmeet.plan.layout import KeyValue, StoreLayout
 from watersmeet.plan.stages import JoinPlan, Place
 from watersmeet.query.aggregates import Value
+from watersmeet.state.moments import limits_of_last
 from watersmeet.state.run import Run, build_runs
 
 
@@ -79,7 +80,8 @@ def runs_of(joined: Joined, layout: StoreLayout, partitions: int) -> list[Run]:
 def _payload(joined: Joined, layout: StoreLayout, partitions: int) -> list[pa.Array]:
     columns = [joined.column(field) for field, source in layout.sources if source.kind == "payload"]
     if layout.limit is not None:
-        columns.append(pa.array(joined.partials.limit, pa.int64()))
+        assert joined.partials.last is not None
+        columns.append(pa.array(limits_of_last(joined.partials.last)))
     for key in layout.trail:
         columns.append(pa.array(joined.group_under(key, partitions).astype(np.uint16).view(np.int16)))
     return columns

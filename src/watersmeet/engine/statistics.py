@@ -30,7 +30,7 @@ from typing import TypeVar
 import numpy as np
 
 from watersmeet.engine.layers import rows_by_group
-from watersmeet.engine.mjoin import ALL, Joined
+from watersmeet.engine.partials import ALL, Joined
 from watersmeet.epoch.task import GroupCounts, Seen
 from watersmeet.plan.keys import key_name
 from watersmeet.plan.layout import StoreLayout
@@ -153,11 +153,11 @@ def _sums(groups: Ints, counts: Ints, partitions: int) -> Ints:
 def _sample(joined: Joined) -> tuple[Ints | slice, int]:
     """Some results, chosen by their content, and for how many each of them stands."""
     partials = joined.partials
-    if partials.limit is None:
+    if partials.last is None:
         return ALL, 1
     mixed: Hashes = joined.delta.hashes[partials.ranks]
     times = (bound.times[bound.index] for bound in partials.bound.values() if bound.times is not None)
-    for more in (partials.limit, *times):
+    for more in (partials.last, *times):
         mixed = (mixed ^ more.view(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
         mixed ^= mixed >> np.uint64(29)
     return np.flatnonzero((mixed >> np.uint64(40)) % np.uint64(SAMPLE) == 0), SAMPLE

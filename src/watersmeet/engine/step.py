@@ -23,9 +23,10 @@ from watersmeet.engine.fold import DEFAULT_MERGING, fold, open_state, read_state
 from watersmeet.engine.generations import Spilled, close_groups, divided, opened, parts_of
 from watersmeet.engine.inbox import chunks, deltas_of
 from watersmeet.engine.layers import Layer
-from watersmeet.engine.mjoin import Joined, probe
+from watersmeet.engine.mjoin import probe
 from watersmeet.engine.outbox import Emitted, emit
 from watersmeet.engine.owed import owed_at_expiry, owed_in_groups
+from watersmeet.engine.partials import Joined
 from watersmeet.engine.statistics import Tally
 from watersmeet.engine.work import Scratch, Work
 from watersmeet.epoch.pairs import count_rows
@@ -53,7 +54,7 @@ def step(
     tally = Tally(plan.partitions)
     layers = open_state(plan, task, tiers, tally)
     with ExitStack() as cleanup:
-        scratch = Scratch(tiers.durable, cleanup)
+        scratch = Scratch(tiers.folder_of_scratch(), cleanup)
         inbox = _deltas(plan, task, cut(frames), tally, scratch)
         spilled = Spilled(layers)
         if plan.stages[task.stage].hops:
@@ -63,7 +64,8 @@ def step(
                 spilled = close_groups(plan, task, layers, tiers)
             tally.counts["spilled_bytes"] += spilled.bytes_of(task.epoch + 2)
             arrived = yield from _run_nodes(plan, task, spilled, inbox, tiers, tally, scratch)
-        return fold(plan, task, spilled.layers, arrived, tiers, tally, merging, spilled=spilled)
+        copies = Scratch(tiers.folder_of_scratch(), cleanup)
+        return fold(plan, task, spilled.layers, arrived, tiers, tally, merging, spilled=spilled, keep=copies.keep)
 
 
 Arrived = list[list[tuple[int, Run]]]

@@ -9,7 +9,7 @@ loss; for them the panes of each window are reduced anew.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -19,9 +19,13 @@ import pyarrow as pa
 from watersmeet.engine.accumulators import reduce
 from watersmeet.engine.kernels import Ranges, cut_points, expand, rows_between
 from watersmeet.plan.aggregate import AggregatePlan
+from watersmeet.state.moments import EARLIEST_US
 from watersmeet.state.run import Ints, Run, take
+from watersmeet.state.widths import bytes_between, row_bytes
 
 PANES_AT_ONCE = 1 << 20
+BYTES_AT_ONCE = 64 << 20
+"""Panes of windows that are reduced at once, and the bytes of windows that are made at once."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,13 +37,14 @@ class Windows:
     values: list[pa.Array]
 
 
-def windows_of_panes(plan: AggregatePlan, run: Run, ranks: Ints, panes: Ints) -> Windows | None:
-    """The windows that contain some panes of some groups; None if there are none."""
+def windows_of_panes(plan: AggregatePlan, run: Run, ranks: Ints, panes: Ints) -> Iterator[Windows]:
+    """The windows that contain some panes of some groups, some at a time."""
     return _windows(plan, run, *_containing(plan, ranks, panes))
 
 
-def windows_between(plan: AggregatePlan, run: Run, after_us: int | None, until_us: int | None) -> Windows | None:
-    """The windows with rows in them that end after `after_us` and not after `until_us`; None is no bound."""
+def windows_between(plan: AggregatePlan, run: Run, after_us: int | None, until_us: int | None) -> Iterator[Windows]:
+    """The windows with rows in them that end after `after_us` and not after `until_us`, some at a time; None is no
+    bound."""
     return _windows(plan, run, *_containing(plan, run.row_ranks(), run.times(run.rows_slice()), after_us, until_us))
 
 
@@ -57,35 +62,42 @@ def _containing(
     ranks, panes = ranks[order], panes[order]
     low, high = (panes - np.int64(length)) // np.int64(slide) + 1, panes // np.int64(slide)
     if after_us is not None:
-        low = np.maximum(low, (after_us - length) // slide + 1)
+        low = np.maximum(low, max((after_us - length) // slide + 1, EARLIEST_US))
     if until_us is not None:
-        high = np.minimum(high, (until_us - length) // slide)
+        high = np.minimum(high, max((until_us - length) // slide, EARLIEST_US))
     low[1:] = np.where(ranks[1:] == ranks[:-1], np.maximum(low[1:], high[:-1] + 1), low[1:])
     owners, numbers = expand(Ranges(np.arange(len(low)), low, np.maximum(high - low + 1, 0)))
     return ranks[owners], numbers * np.int64(slide)
 
 
-def _windows(plan: AggregatePlan, run: Run, ranks: Ints, starts: Ints) -> Windows | None:
+def _windows(plan: AggregatePlan, run: Run, ranks: Ints, starts: Ints) -> Iterator[Windows]:
+    """A group's key is shown once per window, and a pane is in many: so windows are made within a bound of bytes."""
     assert plan.window is not None
     if not len(ranks):
-        return None
-    found = rows_between(run, ranks, starts, starts + np.int64(plan.window.length_us))
+        return
+    found = rows_between(run, ranks, starts, starts + np.int64(plan.window.length_us - 1))
     ranks, starts = ranks[found.needle], starts[found.needle]
-    first = run.rows_slice().start
-    begin = found.start - first
-    end = begin + found.count
-    values: dict[int, pa.Array] = {}
-    others = []
+    sums = _running_sums(plan, run)
+    others = [i for i in range(len(plan.accumulators)) if i not in sums]
+    sizes = row_bytes(run.keys, np.arange(len(run.hashes)))[ranks]
+    sizes += bytes_between(run.payload, found.start, found.start + found.count)
+    for low, high in pairwise(cut_points(sizes, BYTES_AT_ONCE)):
+        some = found.slice(low, high)
+        begin = some.start - run.rows_slice().start
+        values = {i: pa.array(running[begin + some.count] - running[begin]) for i, running in sums.items()}
+        if others:
+            values |= dict(zip(others, _reduced(plan, run, some, others), strict=True))
+        yield Windows(ranks[low:high], starts[low:high], [values[i] for i in range(len(plan.accumulators))])
+
+
+def _running_sums(plan: AggregatePlan, run: Run) -> dict[int, Ints]:
+    """By number, the accumulators that are sums of integers: their sums up to every row of a run."""
+    found = {}
     for i, accumulator in enumerate(plan.accumulators):
         if accumulator.combine == "sum" and accumulator.type == pa.int64():
-            column = run.payload.column(i).slice(first, run.rows).to_numpy()
-            running = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(column)])
-            values[i] = pa.array(running[end] - running[begin])
-        else:
-            others.append(i)
-    if others:
-        values |= dict(zip(others, _reduced(plan, run, found, others), strict=True))
-    return Windows(ranks, starts, [values[i] for i in range(len(plan.accumulators))])
+            column = run.payload.column(i).slice(run.rows_slice().start, run.rows).to_numpy()
+            found[i] = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(column)])
+    return found
 
 
 def _reduced(plan: AggregatePlan, run: Run, windows: Ranges, accumulators: Sequence[int]) -> list[pa.Array]:

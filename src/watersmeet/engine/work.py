@@ -5,11 +5,13 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from watersmeet.engine.generations import Part
-from watersmeet.engine.mjoin import Joined, probe
+from watersmeet.engine.mjoin import probe
 from watersmeet.engine.outbox import runs_of
+from watersmeet.engine.partials import Joined
 from watersmeet.engine.statistics import Tally
 from watersmeet.epoch.pairs import count_rows
 from watersmeet.plan.nodes import NodePlan
@@ -18,6 +20,7 @@ from watersmeet.state.manifest import ACTIVE
 from watersmeet.state.run import Run
 from watersmeet.state.segment import read_segment, write_segment
 from watersmeet.state.storage import writing
+from watersmeet.state.widths import row_bytes_max
 
 HELD_BYTES_MAX = 128 << 20
 """Rows of an epoch that wait in memory until they are written."""
@@ -34,7 +37,6 @@ class Scratch:
     def open(self) -> None:
         if self._folder is None:
             with writing(self._parent):
-                self._parent.mkdir(parents=True, exist_ok=True)
                 folder = tempfile.TemporaryDirectory(prefix=".scratch-", dir=self._parent)
             self._folder = Path(self._cleanup.enter_context(folder))
 
@@ -120,6 +122,6 @@ class Work:
         self.stores = [[run for run in runs if id(run) not in gone] for runs in self.stores]
 
     def _add(self, store: int, run: Run) -> None:
-        run = self.scratch.keep(store, run)
+        run = replace(self.scratch.keep(store, run), widest=row_bytes_max(run.payload))
         self.stores[store].append(run)
         self.arrived.append((store, run))

@@ -34,14 +34,22 @@ from watersmeet.state.manifest import (
     before_first_epoch,
     placed,
 )
+from watersmeet.state.moments import before_us
 
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """What time it is on the driver, and after how long a silent stream no longer holds the watermark back."""
+    """What time it is on the driver, after how long a silent stream no longer holds the watermark back, and when the
+    run started: before that nobody listened, so it is no silence."""
 
     now_ms: int = 0
     idle_timeout_ms: int | None = None
+    started_ms: int = 0
+
+    def is_idle(self, seen_ms: int) -> bool:
+        """Whether a stream that was last seen then (0: never) is idle."""
+        timeout = self.idle_timeout_ms
+        return timeout is not None and seen_ms > 0 and self.now_ms - max(seen_ms, self.started_ms) > timeout
 
 
 def words_of(plan: JoinPlan) -> PlanText:
@@ -58,6 +66,7 @@ def resumed(plan: JoinPlan, manifest: Manifest, slots: int, placement: Placement
     """The state dealt out over the slots of this run: evenly, if their number has changed. State that the plan has no
     store for is refused: its results would be lost."""
     _require_stores(plan, manifest)
+    _require_places(plan, manifest)
     if manifest.slots != slots and any(len(set(stage.shapes)) > 1 for stage in plan.stages):
         raise CheckpointError(
             f"the checkpoint has {manifest.slots} slots with plans of their own, this run {slots}",
@@ -80,6 +89,19 @@ def _require_stores(plan: JoinPlan, manifest: Manifest) -> None:
             f"the checkpoint has state that this query does not keep ({stores})",
             hint="the select list and its order may not change: use a new checkpointLocation",
             error_class="DIFFERENT_JOIN",
+        )
+
+
+def _require_places(plan: JoinPlan, manifest: Manifest) -> None:
+    """Refuse a manifest that is of other keys, groups or streams than its plan says."""
+    owners = manifest.placement.owners
+    is_placed = all(len(owners.get(key, ())) == plan.partitions for key in _keys(plan))
+    streams = {len(plan.names), len(manifest.times_max_us), len(manifest.last_seen_ms)}
+    if not is_placed or len(streams) > 1:
+        raise CheckpointError(
+            f"the manifest of epoch {manifest.epoch} does not fit the plan that it names",
+            hint="restore the checkpoint from a backup, or start with a new checkpointLocation",
+            error_class="CHECKPOINT_DAMAGED",
         )
 
 
@@ -115,8 +137,8 @@ def manifest_after(
         events=tuple(event.to_dict() for event in events),
     )
     match epoch:
-        case Batch(number):
-            return _with_times(plan, replace(after, batch=number), intake, clock)
+        case Batch(number, _, offsets):
+            return _with_times(plan, replace(after, batch=number, offsets=offsets), intake, clock)
         case Cleaning() | Closing() | Takeover():
             return after
 
@@ -138,9 +160,13 @@ def counts_of(reports: Sequence[SlotReport], *, is_shown: bool = True) -> dict[s
     return counts if is_shown else {name: count for name, count in counts.items() if name != "results"}
 
 
-@lru_cache(maxsize=4096)  # all slots report the same names
 def is_gauge(name: str) -> bool:
     return name.split(".")[0] in GAUGES
+
+
+@lru_cache(maxsize=256)  # all slots report the same names
+def _gauges_among(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name for name in names if is_gauge(name))
 
 
 def _extents(plan: JoinPlan, before: Manifest, reports: Sequence[SlotReport]) -> tuple[SlotState, ...]:
@@ -171,9 +197,8 @@ def _segments(before: Manifest, reports: Sequence[SlotReport], extents: Sequence
 
 def _with_times(plan: JoinPlan, after: Manifest, intake: Intake, clock: Clock) -> Manifest:
     times = tuple(later(a, b) for a, b in zip(after.times_max_us, intake.times_max_us, strict=True))
-    now, timeout = clock.now_ms, clock.idle_timeout_ms
-    seen = tuple(now if rows else last for rows, last in zip(intake.rows, after.last_seen_ms, strict=True))
-    idle = [timeout is not None and last > 0 and now - last > timeout for last in seen]
+    seen = tuple(clock.now_ms if rows else last for rows, last in zip(intake.rows, after.last_seen_ms, strict=True))
+    idle = [clock.is_idle(last) for last in seen]
     watermark = _watermark(plan, after.watermark_us, times, idle)
     return replace(after, times_max_us=times, last_seen_ms=seen, watermark_us=watermark)
 
@@ -212,9 +237,8 @@ def _gauges(
     found: dict[str, Counter[str]] = {}
     for report in reports:
         mine = found.setdefault(names[report.stage], Counter())
-        for name, count in report.counts.items():
-            if is_gauge(name):
-                mine[name] += count
+        for name in _gauges_among(tuple(report.counts)):
+            mine[name] += report.counts[name]
     kept = {stage: gauges for stage, gauges in before.items() if stage in names}
     return kept | {stage: dict(gauges) for stage, gauges in found.items()}
 
@@ -232,5 +256,5 @@ def _watermark(
     latest = [times_max_us[i] for i in active]
     if not active or any(t is None for t in latest):
         return before
-    reached = min(t - plan.delays_us[i] for i, t in zip(active, latest, strict=True) if t is not None)
+    reached = min(before_us(t, plan.delays_us[i]) for i, t in zip(active, latest, strict=True) if t is not None)
     return reached if before is None else max(before, reached)

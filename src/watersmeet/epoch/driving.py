@@ -11,10 +11,28 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from watersmeet.epoch import protocol
 from watersmeet.epoch.protocol import Acknowledge, Command, Event, Failed, GiveUp, State, Stopped, advance
 
 Handlers = Mapping[type, Callable[[Any], Event | None]]
 """By the type of a command: what carries it out. `GiveUp` needs none."""
+
+CARRIED_OUT = (
+    protocol.Decide,
+    protocol.Run,
+    protocol.Commit,
+    protocol.Send,
+    protocol.Acknowledge,
+    protocol.Discard,
+    protocol.Look,
+    protocol.Sweep,
+    protocol.Tell,
+)
+
+
+def handlers_of(interpreter: object) -> Handlers:
+    """The methods of an interpreter that carry out commands: `_decide` for `Decide`, and so on."""
+    return {command: getattr(interpreter, f"_{command.__name__.lower()}") for command in CARRIED_OUT}
 
 
 class Drive:

@@ -16,6 +16,7 @@ from typing import TypeAlias, assert_never
 
 from watersmeet.epoch.task import SlotReport
 from watersmeet.plan.stages import JoinPlan
+from watersmeet.state.spark_log import Offsets
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,8 @@ class Batch:
 
     number: int
     orders: tuple[Order, ...] = ()
+    offsets: Offsets | None = None
+    """What it ends with, in Spark's log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,7 @@ Epoch: TypeAlias = Batch | Cleaning | Closing | Takeover
 
 def orders_of(epoch: Epoch) -> tuple[Order, ...]:
     match epoch:
-        case Batch(_, orders) | Cleaning(orders, _):
+        case Batch(_, orders, _) | Cleaning(orders, _):
             return orders
         case Closing() | Takeover():
             return ()

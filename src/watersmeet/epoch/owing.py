@@ -9,7 +9,7 @@ import numpy as np
 
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.state.groups import NO_GROUPS, Groups
-from watersmeet.state.manifest import ExtentRef, Manifest
+from watersmeet.state.manifest import SEVERAL, ExtentRef, Manifest
 
 
 def owing_groups(extents: Sequence[ExtentRef]) -> Groups:
@@ -21,8 +21,9 @@ def owing_groups(extents: Sequence[ExtentRef]) -> Groups:
         by_generation[extent.generation].add(extent.groups)
     size = max(extent.groups.high for extent in extents)
     generations = np.zeros(size, dtype=np.int64)
-    for held in by_generation.values():
-        generations += np.any([groups.mask(size) for groups in held], axis=0)
+    for generation, held in by_generation.items():
+        there = np.any([groups.mask(size) for groups in held], axis=0)
+        generations += np.where(there, 2 if generation == SEVERAL else 1, 0)
     return Groups.where(generations > 1)
 
 

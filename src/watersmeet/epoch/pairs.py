@@ -45,27 +45,30 @@ def with_pairs(reports: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
     Where slots have different nodes in a stage, those that lack a node are taken to have as many rows as the others.
     """
-    total: Counter[str] = Counter()
-    rows: dict[tuple[str, str], dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
+    sums: defaultdict[str, int] = defaultdict(int)
     slots: Counter[tuple[str, ...]] = Counter()
     for report in reports:
-        known: set[tuple[str, ...]] = set()
         for name, count in report.items():
-            if parts := _rows_of(name):
-                kind, stage, node, label = parts
-                rows[stage, node][label][kind] += count
-                known |= {(stage,), (stage, node)}
-            else:
-                total[name] += count
-        slots.update(known)
+            sums[name] += count
+        slots.update(_nodes_of(tuple(report)))
+    rows: dict[tuple[str, str], dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
+    for name, parts in [(name, parts) for name in sums if (parts := _rows_of(name))]:
+        kind, stage, node, label = parts
+        rows[stage, node][label][kind] = sums.pop(name)
     for (stage, node), inputs in rows.items():
         for left, right in combinations(inputs, 2):
             if pairs := _pairs(inputs[left], inputs[right]):
-                total[f"pairs.{pair_name(left, right)}"] += pairs * slots[stage,] // slots[stage, node]
-    return dict(total)
+                sums[f"pairs.{pair_name(left, right)}"] += pairs * slots[stage,] // slots[stage, node]
+    return dict(sums)
 
 
-@lru_cache(maxsize=4096)  # all slots report the same names
+@lru_cache(maxsize=256)  # all slots report the same names
+def _nodes_of(names: tuple[str, ...]) -> frozenset[tuple[str, ...]]:
+    """The stages, and the nodes in them, that a report of these counts has rows of."""
+    rows = [parts for name in names if (parts := _rows_of(name))]
+    return frozenset(known for _, stage, node, _ in rows for known in ((stage,), (stage, node)))
+
+
 def _rows_of(name: str) -> tuple[str, str, str, str] | None:
     """The kind, stage, node and label that a count of `count_rows` is of; None for others."""
     if not name.startswith((f"{THERE}.", f"{NEW}.")):

@@ -27,6 +27,9 @@ A crash between any two of them is recovered from what is durable, by `Started` 
 | acknowledged      | looks at the files, commits an empty epoch, which fences a driver that is paused or slow, |
 |                   | and only then sweeps what it saw                                                          |
 
+In every case Spark's log must fit the manifest, and so must every batch that Spark hands over (`epoch/tied.py`):
+otherwise the driver gives up before anything is done.
+
 So nothing is ever computed again, and no source is asked twice. Nothing that a driver may still name is removed before
 that driver can commit no more; and a driver that is itself overtaken between `Commit` and `Sweep` removes only what was
 there before its own commit, which whoever came later cannot have written.
@@ -39,8 +42,10 @@ from enum import Enum
 from typing import TypeAlias, assert_never
 
 from watersmeet.epoch.kinds import Epoch, Takeover
-from watersmeet.errors import CheckpointError, FencedError
+from watersmeet.epoch.tied import batch_difference, log_difference, refused
+from watersmeet.errors import FencedError
 from watersmeet.state.manifest import Manifest
+from watersmeet.state.spark_log import LogEnd, Offsets
 
 # Goals: what `Decide` is asked to come nearer to.
 
@@ -55,6 +60,8 @@ class JoinBatch:
     """A micro-batch is in the state and its results are in the sink."""
 
     number: int
+    offsets: Offsets | None
+    """What it ends with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +82,17 @@ class Started:
 
     last: Manifest | None
     is_acknowledged: bool
+    log: LogEnd
+    """Spark's, with the offsets of the last manifest's batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchCame:
-    """Spark hands over a micro-batch, perhaps one that it has handed over before."""
+    """Spark hands over a micro-batch, perhaps one that it has handed over before; from where to where it goes."""
 
     number: int
+    start: Offsets | None
+    end: Offsets | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,10 +283,10 @@ def advance(state: State, event: Event) -> Advanced:
             return _closed(state), (GiveUp(error),)
         case Fenced():
             return _closed(state), (GiveUp(_fenced(state)),)
-        case Started(last, is_acknowledged):
-            return _started(state, last, is_acknowledged)
-        case BatchCame(number):
-            return _batch_came(_expecting(state, Phase.IDLE), number)
+        case Started():
+            return _started(_expecting(state, Phase.NEW), event)
+        case BatchCame():
+            return _batch_came(_expecting(state, Phase.IDLE), event)
         case CleanUpAsked(reason):
             return _decide(_expecting(state, Phase.IDLE), CleanUp(reason))
         case SourcesSilent():
@@ -299,11 +310,14 @@ def advance(state: State, event: Event) -> Advanced:
             assert_never(event)
 
 
-def _started(state: State, last: Manifest | None, is_acknowledged: bool) -> Advanced:
-    state = replace(_expecting(state, Phase.NEW), last=last)
+def _started(state: State, start: Started) -> Advanced:
+    last = start.last
+    if (difference := log_difference(last, start.log)) is not None:
+        return _closed(state), (GiveUp(refused(difference)),)
+    state = replace(state, last=last)
     if last is None:
         return replace(state, phase=Phase.IDLE), ()
-    if not is_acknowledged:
+    if not start.is_acknowledged:
         return replace(state, phase=Phase.SENDING), (Send(last),)
     return _look(state)
 
@@ -312,17 +326,13 @@ def _look(state: State) -> Advanced:
     return replace(state, phase=Phase.LOOKING), (Look(),)
 
 
-def _batch_came(state: State, number: int) -> Advanced:
+def _batch_came(state: State, batch: BatchCame) -> Advanced:
     last = state.last
-    if last is None or last.batch is None or number > last.batch:
-        return _decide(state, JoinBatch(number))
-    if number == last.batch:
+    if (difference := batch_difference(last, batch.number, batch.start, batch.end)) is not None:
+        return _closed(state), (GiveUp(refused(difference)),)
+    if last is not None and batch.number == last.batch:
         return state, ()  # it is in the state and in the sink: only Spark does not know yet
-    error = CheckpointError(
-        f"Spark starts at batch {number}, but the state has seen batch {last.batch}",
-        hint="the folder 'spark' of the checkpoint was removed or replaced: restore it",
-    )
-    return _closed(state), (GiveUp(error),)
+    return _decide(state, JoinBatch(batch.number, batch.end))
 
 
 def _decide(state: State, goal: Goal) -> Advanced:

@@ -122,6 +122,11 @@ class Outcome:
     reports: Sequence[SlotReport]
     intake: Intake
 
+    @property
+    def segments(self) -> set[str]:
+        """The segments that were written and are wanted, by name."""
+        return {ref.name for report in self.reports for ref in report.segments}
+
 
 def one_report_per_task(reports: Sequence[SlotReport], stages: Iterable[int], slots: int) -> list[SlotReport]:
     """Accept one report of each slot and stage: a task that ran twice says the same twice, under other file names."""

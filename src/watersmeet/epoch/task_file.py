@@ -1,29 +1,39 @@
 """The tasks of an epoch in one file: every task reads its own part, however many slots there are.
 
-    "WTSK" | stages | slots | where each part begins and ends (stage by stage) | parts, as JSON | what was dropped
+    "WTSK" | first stage | slots | number of parts | CRC-32 of these
+           | for every part: where it begins, its length, its CRC-32
+           | parts, as JSON (stage by stage) | what was dropped
 
-The last part is what the memory tier of a host is swept by (`state/host_sweep.py`): one task per host reads it. The
-file lives as long as the epoch's job, and is worth no sync: after a crash another one is written.
+A task verifies what it reads of it, and reads nothing else. The last part is what the memory tier of a host is swept by
+(`state/host_sweep.py`): one task per host reads it. The file lives as long as the epoch's job, and is worth no sync:
+after a crash another one is written.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import struct
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from watersmeet.epoch.task import SlotReport, SlotTask
+from watersmeet.state.damage import Damage, reading
 from watersmeet.state.groups import Groups
 from watersmeet.state.host_sweep import Dropped
 from watersmeet.state.manifest import ResultFile, SegmentRef, extent_of, extent_values
+from watersmeet.state.plain_files import open_new, open_to_read
 from watersmeet.state.storage import writing
 
 MAGIC = b"WTSK"
 _HEAD = struct.Struct("<4sIII")
-_PLACE = struct.Struct("<QQ")
+_CRC = struct.Struct("<I")
+_PLACE = struct.Struct("<QQI")
+_START = _HEAD.size + _CRC.size
+HINT = "start the query again: it goes on where it was"
 
 
 def write_tasks(path: Path, tasks: Mapping[int, Sequence[SlotTask]], dropped: Dropped) -> None:
@@ -31,28 +41,28 @@ def write_tasks(path: Path, tasks: Mapping[int, Sequence[SlotTask]], dropped: Dr
     first, slots = min(tasks), len(next(iter(tasks.values())))
     parts = [json.dumps(_task_value(task)).encode() for stage in sorted(tasks) for task in tasks[stage]]
     parts.append(json.dumps({str(epoch): list(names) for epoch, names in dropped.items()}).encode())
-    start = _HEAD.size + _PLACE.size * len(parts)
+    start = _START + _PLACE.size * len(parts)
+    head = _HEAD.pack(MAGIC, first, slots, len(parts))
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("xb") as file:
-            file.write(_HEAD.pack(MAGIC, first, slots, len(parts)))
+        with open_new(path) as file:
+            file.write(head + _CRC.pack(zlib.crc32(head)))
             for part in parts:
-                file.write(_PLACE.pack(start, len(part)))
+                file.write(_PLACE.pack(start, len(part), zlib.crc32(part)))
                 start += len(part)
             file.writelines(parts)
 
 
 def read_task(path: Path, stage: int, partition: int) -> SlotTask:
     """What the task of a partition has to do in a stage; slots are partitions, counted around."""
-    with path.open("rb") as file:
-        _, first, slots, _ = _HEAD.unpack(file.read(_HEAD.size))
-        value = json.loads(_part(file, (stage - first) * slots + partition % slots))
-    return _task(value)
+    with reading(path, HINT), open_to_read(path) as file:
+        first, slots, _ = _head(file)
+        return _task(json.loads(_part(file, (stage - first) * slots + partition % slots)))
 
 
 def read_dropped(path: Path) -> dict[int, list[str]]:
-    with path.open("rb") as file:
-        *_, parts = _HEAD.unpack(file.read(_HEAD.size))
+    with reading(path, HINT), open_to_read(path) as file:
+        *_, parts = _head(file)
         return {int(epoch): names for epoch, names in json.loads(_part(file, parts - 1)).items()}
 
 
@@ -71,11 +81,27 @@ def report_from_json(text: str) -> SlotReport:
     return SlotReport(**value)
 
 
+def _head(file: BinaryIO) -> tuple[int, int, int]:
+    """First stage, slots, number of parts."""
+    head, crc = file.read(_HEAD.size), file.read(_CRC.size)
+    if len(crc) < _CRC.size or _CRC.unpack(crc)[0] != zlib.crc32(head):
+        raise Damage("its checksum does not match its bytes")
+    magic, first, slots, parts = _HEAD.unpack(head)
+    if magic != MAGIC:
+        raise Damage("it is not a file of tasks")
+    return first, slots, parts
+
+
 def _part(file: BinaryIO, number: int) -> bytes:
-    file.seek(_HEAD.size + _PLACE.size * number)
-    start, length = _PLACE.unpack(file.read(_PLACE.size))
-    file.seek(start)
-    return file.read(length)
+    file.seek(_START + _PLACE.size * number)
+    place = file.read(_PLACE.size)
+    start, length, crc = _PLACE.unpack(place) if len(place) == _PLACE.size else (0, 0, 1)
+    size = file.seek(0, os.SEEK_END)
+    file.seek(min(start, size))
+    part = file.read(min(length, size))
+    if zlib.crc32(part) != crc:
+        raise Damage("its checksum does not match its bytes")
+    return part
 
 
 def _task_value(task: SlotTask) -> dict[str, Any]:

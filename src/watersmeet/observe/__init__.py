@@ -1,1 +1,1 @@
-"""What people see of a running query: progress values and their rendering."""
+"""Progress, statistics and plans of a query for people, as values and as text."""

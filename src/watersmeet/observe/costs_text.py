@@ -6,14 +6,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from watersmeet.observe.estimates_text import IN_CODE, Saying, assumed, figure
+from watersmeet.observe.estimates import estimate
+from watersmeet.observe.estimates_text import IN_CODE, Saying, basis, figure, files_text
 from watersmeet.optimizer.assumptions import Assumptions
 from watersmeet.optimizer.cost import CostModel, Plan
 from watersmeet.optimizer.dominating import Budget, misses
 from watersmeet.optimizer.measured_prices import Calibration
 from watersmeet.optimizer.shapes import States, states_of
 from watersmeet.optimizer.strategies import EXHAUSTIVE_STREAMS_MAX, Candidate, Choice, bjtree, candidate, mjoin
-from watersmeet.plan.stages import plan_join
+from watersmeet.plan.stages import JoinPlan, plan_join
 from watersmeet.plan.tree import Join, tree_text
 from watersmeet.query.logical import JoinQuery
 from watersmeet.units import format_bytes, format_times
@@ -44,24 +45,41 @@ def costs_text(
     *,
     other: Other | None = None,
     calibration: Calibration | None = None,
+    before: CostModel | None = None,
     say: Saying | None = IN_CODE,
 ) -> str:
     """The section of `explain("cost")`: the candidates, the budgets, why the winner won, and what that rests on.
 
-    `calibration` is what a running query has shown of prices; without `say`, what figures rest on is told elsewhere.
+    Of a running query, `calibration` is what it has shown of prices, and `before` what was known when it started: a
+    plan's figure from then (`CPU s/s`) stays beside the one by what was measured (`in run`). Without `say`, what
+    figures rest on and what files take is told elsewhere.
     """
-    lines = [TITLE, *_table(query, model, budget, choice, other)]
+    lines = [TITLE, *_table(query, model, budget, choice, other, before)]
     lines.append(f"{_chosen(choice, other)}: {choice.reason}")
     lines.append(f"search ({choice.strategy}): {_search(model, choice)}")
     lines.append(f"prices: {_prices(calibration)}")
-    return "\n".join([*lines, *(f"known: {line}" for line in (assumed(query, known, say) if say else ()))])
+    if say is not None:
+        lines.append(files_text(estimate(query, _joined(query, choice.winner), known), model.slots))
+        lines += basis(query, known, say)
+    return "\n".join(lines)
 
 
-def _table(query: JoinQuery, model: CostModel, budget: Budget, choice: Choice, other: Other | None) -> list[str]:
-    """A plan a line, by CPU; `vs *` is how many times the winner's it is."""
+def _joined(query: JoinQuery, run: Candidate) -> JoinPlan:
+    return plan_join(query, (run.tree,), partitions=1, orders=run.probe_orders)
+
+
+def _table(
+    query: JoinQuery,
+    model: CostModel,
+    budget: Budget,
+    choice: Choice,
+    other: Other | None,
+    before: CostModel | None,
+) -> list[str]:
+    """A plan a line, by CPU; `vs *` is how many times the winner's it is. State is bytes of rows."""
     names = [stream.name for stream in query.streams]
     winner, notes = model.plan(states_of(choice.winner.tree)), _notes(model, budget, choice, other)
-    lines = [("", "plan", "stages", "CPU s/s", "vs *", "state max", "")]
+    lines = [("", "plan", "stages", "CPU s/s", "in run" if before else "", "vs *", "state", "")]
     for plan in sorted(map(model.plan, notes), key=lambda each: (each.cpu_s, each.memory_bytes)):
         run = candidate(model, plan)
         is_winner = plan.states == winner.states
@@ -69,8 +87,9 @@ def _table(query: JoinQuery, model: CostModel, budget: Budget, choice: Choice, o
             (
                 "*" if is_winner else "",
                 tree_text(run.tree, names),
-                str(plan_join(query, (run.tree,), partitions=1, orders=run.probe_orders).stage_count),
-                _cpu(plan.cpu_s),
+                str(_joined(query, run).stage_count),
+                _cpu((before or model).plan(plan.states).cpu_s),
+                _cpu(plan.cpu_s) if before else "",
                 "" if is_winner or not winner.cpu_s else format_times(plan.cpu_s / winner.cpu_s),
                 format_bytes(round(plan.memory_bytes)),
                 "; ".join([*_over(plan, budget), *notes[plan.states]]),
@@ -83,9 +102,9 @@ def _budget(budget: Budget) -> tuple[str, ...]:
     """The last line of the table."""
     cpu = "none" if math.isinf(budget.cpu_s) else _cpu(budget.cpu_s)
     if math.isinf(budget.memory_bytes):
-        return "", "budget", "", cpu, "", "none", ""
+        return "", "budget", "", cpu, "", "", "none", ""
     margin = f"state must fit with {budget.memory_margin * 100:.0f} % to spare" if budget.memory_margin else ""
-    return "", "budget", "", cpu, "", format_bytes(round(budget.memory_bytes)), margin
+    return "", "budget", "", cpu, "", "", format_bytes(round(budget.memory_bytes)), margin
 
 
 def _notes(model: CostModel, budget: Budget, choice: Choice, other: Other | None) -> dict[States, list[str]]:
@@ -108,9 +127,10 @@ def _next_to(choice: Choice) -> Sequence[Candidate]:
 
 
 def _over(plan: Plan, budget: Budget) -> list[str]:
-    over = [
-        f"{'CPU' if miss.resource == 'cpu' else 'state'} {format_times(miss.factor)}" for miss in misses(plan, budget)
-    ]
+    over = []
+    for miss in misses(plan, budget):
+        times = f" {format_times(miss.factor)}" if miss.budget else ""
+        over.append(f"{'CPU' if miss.resource == 'cpu' else 'state'}{times}")
     return [f"over budget: {', '.join(over)}"] if over else []
 
 
@@ -123,7 +143,7 @@ def _aligned(lines: Sequence[tuple[str, ...]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     aligned = []
     for mark, plan, *figures, notes in lines:
-        cells = [f"{figure:>{width}}" for figure, width in zip(figures, widths[2:-1], strict=True)]
+        cells = [f"{figure:>{width}}" for figure, width in zip(figures, widths[2:-1], strict=True) if width]
         aligned.append(f"{mark:1} {plan:<{widths[1]}}  {'  '.join(cells)}  {notes}".rstrip())
     return aligned
 
@@ -141,12 +161,7 @@ def _search(model: CostModel, choice: Choice) -> str:
         return "two streams have only one tree"
     if choice.plans_seen == 1:
         return "one tree; others are shown for comparison"
-    if choice.plans_seen is not None:
-        looked_at = f"{choice.plans_seen:,} trees of many more"
-    elif model.cartesian or not graph.connected(graph.everyone):
-        looked_at = "all trees"
-    else:
-        looked_at = "all trees without cross products"
+    looked_at = "all trees" if choice.plans_seen is None else f"{choice.plans_seen:,} trees of many more"
     is_within = choice.plans_seen is None and len(graph.streams) > EXHAUSTIVE_STREAMS_MAX and not choice.misses
     within = " within the budgets" if is_within else ""  # the only ones that such a search keeps
     if left == 1:

@@ -1,9 +1,9 @@
-"""What a plan may cost before it has run: rows and bytes in its stores, matches and results a second.
+"""Estimated costs of a plan before it runs: rows and bytes in its stores, matches and results a second.
 
-From rates, windows and selectivities by the model of `optimizer/join_graph.py`. A store holds what the optimiser counts
-as memory (`optimizer/kept_rows.py`): rows at most, on all slots together. A node finds what its probe orders visit, hop
-by hop. A stream without a window counts as one with a window as long as the query has run. These are figures to compare
-plans by, not promises: skew, bursts and correlation are not in them.
+They follow from rates, windows and selectivities by the model of `optimizer/join_graph.py`. The rows of a store are the
+optimiser's (`optimizer/kept_rows.py`): the maximum, over all slots. The matches of a node are those along its probe
+orders, hop by hop. A stream without a window counts as if its window were as long as the query has run. The figures
+compare plans; they leave out skew, bursts and correlation.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from math import prod
 from watersmeet.optimizer.assumptions import RESIDUAL_SELECTIVITY, Assumptions, graph_of
 from watersmeet.optimizer.cost import CostModel
 from watersmeet.optimizer.join_graph import JoinGraph, Streams, as_streams
-from watersmeet.optimizer.kept_rows import stored_bytes
+from watersmeet.optimizer.kept_rows import INDEX_BYTES_MAX, STORE_FILE_BYTES, stored_bytes
 from watersmeet.plan.layout import StoreLayout
 from watersmeet.plan.stages import JoinPlan, StagePlan
 from watersmeet.plan.tree import Join, Tree, streams_of, tree_text
@@ -37,7 +37,7 @@ class NodeEstimate:
     stage: int
     matches_per_second: float
     results_per_second: float
-    """Zero where the node goes on in a later stage."""
+    """Zero if the node continues in a later stage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,17 @@ class Estimates:
 
     @property
     def state_bytes(self) -> float:
+        """Of the rows in all stores."""
         return sum(store.rows * store.row_bytes for store in self.stores)
+
+    def file_bytes_max(self, slots: int) -> float:
+        """Of the files that hold them, on all slots: what progress tells as state is no more."""
+        rows = sum(store.rows for store in self.stores)
+        return self.state_bytes + rows * INDEX_BYTES_MAX + self.fixed_bytes(slots)
+
+    def fixed_bytes(self, slots: int) -> int:
+        """Of these, what files take whatever they hold."""
+        return STORE_FILE_BYTES * len(self.stores) * slots
 
 
 def estimate(query: JoinQuery, plan: JoinPlan, given: Assumptions) -> Estimates:
@@ -68,8 +78,8 @@ def estimate(query: JoinQuery, plan: JoinPlan, given: Assumptions) -> Estimates:
 
 
 def _stores(plan: JoinPlan, number: int) -> Iterator[tuple[StoreLayout, Streams]]:
-    """The stores of a stage, with the streams whose windows say how long its time buckets are: those of a node, or
-    all that a mixed node has indexed under one key."""
+    """The stores of a stage, each with the streams whose windows set its time buckets: those of its node, or all
+    streams that a mixed node has indexed under that key."""
     stage = plan.stages[number]
     if not stage.hops:
         for node in stage.shape(0):
@@ -111,7 +121,7 @@ def _nodes(stage: StagePlan, number: int, plan: JoinPlan, graph: JoinGraph) -> l
 
 
 def _visited(order: Sequence[Tree], origin: Streams, graph: JoinGraph) -> float:
-    """Combinations a second that the rows of an input meet on their way through the others."""
+    """Combinations a second that the rows of an input meet along its probe order."""
     bound, total = _streams(order[0]), 0.0
     for tree in order[1:]:
         bound |= _streams(tree)
@@ -120,7 +130,7 @@ def _visited(order: Sequence[Tree], origin: Streams, graph: JoinGraph) -> float:
 
 
 def _origin(rows: Tree, node: Join) -> Tree:
-    """The input of a mixed node whose rows these once were."""
+    """The input of a mixed node at which these rows started."""
     while rows not in node.inputs:
         assert isinstance(rows, Join)
         rows = rows.inputs[0]

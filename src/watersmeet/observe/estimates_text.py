@@ -7,10 +7,17 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from watersmeet.observe.estimates import Estimates, estimate
-from watersmeet.optimizer.assumptions import KEY_SELECTIVITY, RESIDUAL_SELECTIVITY, TEXT_BYTES, Assumptions
-from watersmeet.optimizer.kept_rows import KEY_BYTES
+from watersmeet.optimizer.assumptions import (
+    RESIDUAL_SELECTIVITY,
+    TEXT_BYTES,
+    Assumptions,
+    horizon_us,
+    key_selectivity,
+)
+from watersmeet.optimizer.kept_rows import KEY_BYTES, STORE_FILE_BYTES
 from watersmeet.plan.stages import JoinPlan
-from watersmeet.query.expressions import columns_of, to_text
+from watersmeet.query.as_sql import to_sql
+from watersmeet.query.expressions import columns_of
 from watersmeet.query.logical import JoinQuery, Stream
 from watersmeet.units import format_bytes, format_duration
 
@@ -52,7 +59,7 @@ def _between(query: JoinQuery) -> Iterator[tuple[set[str], str]]:
         for (left, one), (right, other) in combinations(members, 2):
             yield {left, right}, f"{one} = {other} (key {number})"
     for number, residual in enumerate(query.residuals):
-        yield {column.stream for column in columns_of(residual)}, f"{to_text(residual)} (residual {number})"
+        yield {column.stream for column in columns_of(residual)}, f"{to_sql(residual)} (residual {number})"
     for number, predicate in enumerate(query.spark_residuals):
         yield {column.stream for column in predicate.refs}, f"{predicate.sql} (by Spark {number})"
 
@@ -63,7 +70,7 @@ def _column_text(stream: Stream, column: str) -> str:
     return f"{derived[0]} of {stream.name}" if derived else f"{stream.name}.{column}"
 
 
-def estimates_text(query: JoinQuery, plan: JoinPlan, given: Assumptions) -> str:
+def estimates_text(query: JoinQuery, plan: JoinPlan, given: Assumptions, slots: int) -> str:
     """The section of `watersmeet explain` on costs; it asks for the rates that it has not been given."""
     lines = ["== Estimated costs (nothing was run) =="]
     if missing := [stream.name for stream in query.streams if stream.name not in given.rates]:
@@ -82,8 +89,8 @@ def estimates_text(query: JoinQuery, plan: JoinPlan, given: Assumptions) -> str:
     for node in found.nodes:
         results = figure(node.results_per_second) if node.results_per_second else "-"
         lines.append(f"{node.label:<{width}} {node.stage:>5} {figure(node.matches_per_second):>14} {results:>14}")
-    lines.append(_total(query, found))
-    return "\n".join([*lines, *(f"assumed: {line}" for line in assumed(query, given, ON_THE_COMMAND_LINE))])
+    lines += _total(query, found, slots)
+    return "\n".join([*lines, *basis(query, given, ON_THE_COMMAND_LINE)])
 
 
 def rates_wanted(missing: Sequence[str], say: Saying) -> str:
@@ -91,17 +98,37 @@ def rates_wanted(missing: Sequence[str], say: Saying) -> str:
     return f"no figures without arrival rates in rows a second: give {example}"
 
 
-def _total(query: JoinQuery, found: Estimates) -> str:
+def _total(query: JoinQuery, found: Estimates, slots: int) -> list[str]:
     what = "joined rows/s to aggregate" if query.aggregation is not None else "results/s"
-    state = f"{format_bytes(round(found.state_bytes))} of state at most, over all slots"
-    return f"in all: {figure(found.results_per_second)} {what}; {state}"
+    rows = f"{format_bytes(round(found.state_bytes))} of rows"
+    return [f"in all: {figure(found.results_per_second)} {what}; {rows}", files_text(found, slots)]
 
 
-def assumed(query: JoinQuery, given: Assumptions, say: Saying) -> Iterator[str]:
-    """Everything the figures rest on; `by default` is what the user may want to say better, and how."""
-    yield "steady " + ", ".join(f"{stream.name} {figure(given.rates[stream.name])} rows/s" for stream in query.streams)
+def files_text(found: Estimates, slots: int) -> str:
+    """How much state may be seen of a running query, and which part of it does not depend on its rows."""
+    stores, fixed = len(found.stores), found.fixed_bytes(slots)
+    each = format_bytes(STORE_FILE_BYTES)
+    return (
+        f"state in files: {format_bytes(round(found.file_bytes_max(slots)))} at most on all slots, "
+        f"{format_bytes(fixed)} of it fixed ({each} x {stores} stores x {slots} slots)"
+    )
+
+
+def basis(query: JoinQuery, given: Assumptions, say: Saying) -> list[str]:
+    """Everything the figures rest on: what is known, and what is assumed, with how a user can say it better."""
+    return [f"{'known' if is_known else 'assumed'}: {text}" for is_known, text in _basis(query, given, say)]
+
+
+def _basis(query: JoinQuery, given: Assumptions, say: Saying) -> Iterator[tuple[bool, str]]:
+    rates = ", ".join(f"{stream.name} {figure(given.rates[stream.name])} rows/s" for stream in query.streams)
+    yield True, f"steady {rates}"
+    if given.batch_s is None:
+        yield False, "a micro-batch a second"
+    else:
+        yield True, f"a micro-batch every {given.batch_s:.3g} s"
     for number in range(len(query.classes)):
-        yield _share(f"key {number}", given.keys.get(number), KEY_SELECTIVITY, "of the pairs", say)
+        default = key_selectivity(query, given, number)
+        yield _share(f"key {number}", given.keys.get(number), default, "of the pairs", say)
     for number in range(len(query.residuals)):
         yield _share(f"residual {number}", given.residuals.get(number), RESIDUAL_SELECTIVITY, "of what it tests", say)
     for number in range(len(query.spark_residuals)):
@@ -110,17 +137,18 @@ def assumed(query: JoinQuery, given: Assumptions, say: Saying) -> Iterator[str]:
         of = f"of the rows ({item.stream}: {item.sql})"
         yield _share(f"filter {number}", given.filters.get(number), 1.0, of, say)
     if any(window is None for window in query.windows_us):
-        yield f"streams without a window: what they hold after {format_duration(given.running_us)}{say.after}"
+        after = format_duration(horizon_us(query, given))
+        yield False, f"streams without a window: what they hold after {after}{say.after}"
     groups = "; groups of the aggregation are not counted" if query.aggregation is not None else ""
-    yield f"texts take {TEXT_BYTES} bytes, the key of a store {KEY_BYTES}{groups}"
+    yield False, f"texts take {TEXT_BYTES} bytes, the key of a store {KEY_BYTES}{groups}"
 
 
-def _share(name: str, share: float | None, default: float, of: str, say: Saying) -> str:
+def _share(name: str, share: float | None, default: float, of: str, say: Saying) -> tuple[bool, str]:
     if share is None:
-        return f"{name} lets pass {default:.4g} {of}, by default ({say.selectivity.format(name=name)})"
-    return f"{name} lets pass {share:.4g} {of}"
+        return False, f"{name} lets pass {default:.4g} {of} ({say.selectivity.format(name=name)})"
+    return True, f"{name} lets pass {share:.4g} {of}"
 
 
 def figure(value: float) -> str:
-    """Three digits at least, and all before the point."""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    """Three digits at least, and all before the point while there are few enough to read."""
+    return f"{value:,.0f}" if 100 <= value < 1e12 else f"{value:.3g}"

@@ -12,7 +12,7 @@ from watersmeet.plan.nodes import NodePlan
 from watersmeet.plan.stages import JoinPlan, Place, StagePlan
 from watersmeet.plan.tree import tree_text
 from watersmeet.query.aggregates import aggregate_column, key_column
-from watersmeet.query.expressions import to_text
+from watersmeet.query.as_sql import to_sql
 from watersmeet.query.logical import JoinQuery
 from watersmeet.query.types import spark_name
 from watersmeet.units import format_bytes, format_duration
@@ -24,7 +24,7 @@ def explain_text(query: JoinQuery, plan: JoinPlan, slots: int, epoch: EpochProgr
     for number, key_class in enumerate(query.classes):
         lines.append(f"key {number:<6}{class_text(query, key_class)}  ({spark_name(key_class.type)})")
     for residual in query.residuals:
-        lines.append(f"residual  {to_text(residual)}")
+        lines.append(f"residual  {to_sql(residual)}")
     for predicate in query.spark_residuals:
         lines.append(f"residual  {predicate.sql}  (by Spark, on the results)")
     for stream in query.streams:
@@ -39,7 +39,8 @@ def explain_text(query: JoinQuery, plan: JoinPlan, slots: int, epoch: EpochProgr
     lines.append(f"select    {', '.join(item.name for item in query.select)}")
     for stream, window in zip(query.streams, query.windows_us, strict=True):
         delay = f", delay {format_duration(stream.delay_us)}" if stream.delay_us else ""
-        lines.append(f"stream    {stream.name}: {_window(window)}{delay}")
+        source = " (by the condition)" if query.has_implied_windows and window is not None else ""
+        lines.append(f"stream    {stream.name}: {_window(window)}{source}{delay}")
     lines += ["", f"== Plan {plan_text(plan)} ==", f"{slots} slots, {plan.partitions} partition groups"]
     if plan.aggregate is not None:
         lines += _group_stage(plan.aggregate, epoch)
@@ -62,7 +63,7 @@ def explain_text(query: JoinQuery, plan: JoinPlan, slots: int, epoch: EpochProgr
 
 
 def _aggregation(plan: AggregatePlan) -> list[str]:
-    """What is computed of which groups."""
+    """The lines about aggregates and groups."""
     keys = [f"{key_column(i)} = {key.sql}" for i, key in enumerate(plan.keys)]
     if plan.window is not None:
         keys.append(f"window of the result time: {window_text(plan.window)}")
@@ -86,7 +87,7 @@ def _group_stage(plan: AggregatePlan, epoch: EpochProgress | None) -> list[str]:
 
 
 def _node(shape: tuple[NodePlan, ...], number: int, plan: JoinPlan, epoch: EpochProgress | None) -> list[str]:
-    """A node and what is below it in its stage, as a tree."""
+    """A node and its children in the stage, as a tree."""
     node = shape[number]
     lines = [f"join {tree_text(node.tree, plan.names)}"]
     for i, layout in enumerate(node.inputs):
@@ -102,7 +103,7 @@ def _node(shape: tuple[NodePlan, ...], number: int, plan: JoinPlan, epoch: Epoch
 
 
 def _hops(stage: StagePlan, number: int, plan: JoinPlan, epoch: EpochProgress | None) -> list[str]:
-    """What a stage of a mixed node probes and keeps."""
+    """The probes and stores of a stage of a mixed node."""
     lines = [f"join {tree_text(stage.node, plan.names)}, hop by hop"]
     for hop in stage.hops:
         probed = " → ".join(layout.label for layout in hop.node.inputs[1:])

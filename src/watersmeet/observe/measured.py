@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from watersmeet.observe.progress import EpochProgress
 from watersmeet.observe.statistics import costs, meetings
-from watersmeet.optimizer.assumptions import Assumptions
+from watersmeet.optimizer.assumptions import Assumptions, rate_of
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.query.logical import JoinQuery
 
@@ -25,7 +25,7 @@ def measured(query: JoinQuery, plan: JoinPlan, epochs: Sequence[EpochProgress]) 
     totals = epochs[-1].totals
     arrivals = _arrivals(query, epochs)
     return Assumptions(
-        rates={name: rows / seconds for name, (rows, seconds, _) in arrivals.items()},
+        rates={name: rate_of(rows, seconds) for name, (rows, seconds, _) in arrivals.items()},
         filters=dict.fromkeys(range(len(query.filters)), 1.0),
         keys=_key_selectivities(plan, totals),
         residuals={

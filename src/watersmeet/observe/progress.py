@@ -6,13 +6,13 @@ no name for in its `customMetrics`, and the parts of an epoch are added to `dura
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from watersmeet.epoch.after import is_gauge
 from watersmeet.epoch.events import Event
+from watersmeet.units import iso_time
 
 ADDED = ("results",)
 """Counts of an epoch that closes windows which add to those of the one before it."""
@@ -46,6 +46,12 @@ class EpochProgress:
     """Partition groups, of all stages, that may owe results after the epoch."""
     statistics: Mapping[str, Any] = field(default_factory=dict)
     """Rates, selectivities, stores and costs, see `observe/statistics.py`, and a summary of the partition groups."""
+    watermark_used_us: int | None = None
+    """The watermark that judged the rows of the epoch: the one before it."""
+    is_resting: bool = False
+    """Whether this is no epoch, but the state that a run has found."""
+    rows_kept: int = 0
+    """Rows that were stored: those that passed the filters, were not late, and had an event time and a key."""
 
     def count(self, name: str) -> int:
         """A count, over all streams if it is kept per stream (`late.bank1`, `late.bank2`)."""
@@ -68,34 +74,68 @@ def with_closing(progress: EpochProgress, closing: EpochProgress) -> EpochProgre
     )
 
 
-class ProgressDict(dict[str, Any]):
-    """A progress report as Spark gives it: a dict with `json` and `prettyJson`."""
+def at_rest(progress: EpochProgress) -> EpochProgress:
+    """The state after an epoch, in which nothing happens: what a trigger without new rows shows."""
+    return replace(
+        progress,
+        rows=dict.fromkeys(progress.rows, 0),
+        counts={name: count for name, count in progress.counts.items() if is_gauge(name)},
+        watermark_used_us=progress.watermark_us,
+        join_ms=0,
+        commit_ms=0,
+        sink_ms=0,
+        events=(),
+        is_cleaning=False,
+        is_closing=False,
+        rows_kept=0,
+    )
 
-    @property
-    def json(self) -> str:
-        return json.dumps(self)
 
-    @property
-    def prettyJson(self) -> str:
-        return json.dumps(self, indent=2)
+def merged_progress(
+    spark_progress: Mapping[str, Any], epochs: Sequence[EpochProgress], resting: EpochProgress, sink: str, resent: int
+) -> dict[str, Any]:
+    """Spark's progress of a trigger with ours added to it: that of the epoch of its batch and of what followed that.
 
-
-def merged_progress(spark_progress: Mapping[str, Any], epochs: Sequence[EpochProgress], sink: str) -> ProgressDict:
-    """Spark's progress of a batch with ours added to it: that of its epoch, and of the clean-up that followed it."""
-    merged = ProgressDict(spark_progress)
-    if not epochs:
-        return merged
-    epoch = next((e for e in epochs if not e.is_cleaning), epochs[0])
-    merged["epoch"] = epochs[-1].epoch
-    merged["stateOperators"] = [state_operator(epoch, epochs[-1])]
-    merged["adaptations"] = [event.to_dict() for e in epochs for event in e.events]
+    Without an epoch there are the same fields, by the state at rest. `resent` results were sent again for the batch
+    because an earlier run had not come to that.
+    """
+    merged = dict(spark_progress)
+    found = list(epochs) or [at_rest(resting)]
+    epoch = next((e for e in found if not e.is_cleaning), found[0])
+    merged |= _input_rows(merged, epoch)
+    merged["epoch"] = found[-1].epoch
+    merged["stateOperators"] = [state_operator(epoch, found[-1])]
+    merged["adaptations"] = [event.to_dict() for e in found for event in e.events]
     merged["statistics"] = dict(epoch.statistics)
-    merged["sink"] = {"description": sink, "numOutputRows": sum(e.count("results") for e in epochs)}
-    if epoch.watermark_us is not None:
-        merged["eventTime"] = {**merged.get("eventTime", {}), "watermark": iso_time(epoch.watermark_us)}
+    merged["sink"] = {"description": sink, "numOutputRows": sum(e.count("results") for e in found) + resent}
+    watermark = {} if epoch.watermark_used_us is None else {"watermark": iso_time(epoch.watermark_used_us)}
+    merged["eventTime"] = {**merged.get("eventTime", {}), **watermark}
     parts = {"join": epoch.join_ms, "commitState": epoch.commit_ms, "writeSink": epoch.sink_ms}
     merged["durationMs"] = {**merged.get("durationMs", {}), **parts}
     return merged
+
+
+def _input_rows(spark_progress: Mapping[str, Any], epoch: EpochProgress) -> dict[str, Any]:
+    """Rows that came in, each counted once: Spark counts a row whenever it is read, and a batch that a plan was chosen
+    by is read more than once."""
+    rows, counted = sum(epoch.rows.values()), spark_progress.get("numInputRows") or 0
+    if not any(event.kind == "plan" for event in epoch.events) or not 0 < rows < counted:
+        return {}
+    sources = spark_progress.get("sources", ())
+    if len(sources) == len(epoch.rows):  # streams are united in the order of their names
+        sources = [_scaled(source, count) for source, count in zip(sources, epoch.rows.values(), strict=True)]
+    return {**_scaled(spark_progress, rows), "sources": sources}
+
+
+def _scaled(progress: Mapping[str, Any], rows: int) -> dict[str, Any]:
+    """Counts and rates of an entry, for so many rows instead of those that it says."""
+    counted = progress.get("numInputRows") or 0
+    rates = {
+        name: progress[name] * rows / counted
+        for name in ("inputRowsPerSecond", "processedRowsPerSecond")
+        if counted and progress.get(name) is not None
+    }
+    return {**progress, "numInputRows": rows, **rates}
 
 
 def state_operator(epoch: EpochProgress, last: EpochProgress) -> dict[str, Any]:
@@ -103,7 +143,11 @@ def state_operator(epoch: EpochProgress, last: EpochProgress) -> dict[str, Any]:
     return {
         "operatorName": "watersmeetJoin",
         "numRowsTotal": epoch.count("state_rows"),
-        "numRowsUpdated": sum(epoch.rows.values()),
+        "numRowsUpdated": epoch.rows_kept,
+        "numRowsRemoved": epoch.count("expired"),
+        "allUpdatesTimeMs": epoch.count("insert_ns") // 1_000_000,
+        "allRemovalsTimeMs": epoch.count("expire_ns") // 1_000_000,
+        "numStateStoreInstances": epoch.segments,
         "numRowsDroppedByWatermark": epoch.count("late"),
         "memoryUsedBytes": last.count("memory_bytes"),
         "numShufflePartitions": epoch.slots,
@@ -118,6 +162,7 @@ def state_operator(epoch: EpochProgress, last: EpochProgress) -> dict[str, Any]:
             "owedGroups": last.owing_groups,
             "owedResultsTotal": last.totals.get("owed", 0),
             "fetchedColdBytes": epoch.count("fetched_bytes"),
+            "spoiledCopies": epoch.count("spoiled_copies"),
             "segments": epoch.segments,
             "rowsDroppedNullKey": epoch.count("null_key"),
             "rowsDroppedNoEventTime": epoch.count("no_event_time"),
@@ -134,9 +179,3 @@ def state_operator(epoch: EpochProgress, last: EpochProgress) -> dict[str, Any]:
 
 def _memory(epoch: EpochProgress, slot: int) -> int:
     return sum(counts.get("memory_bytes", 0) for counts in epoch.slot_counts[slot :: epoch.slots])
-
-
-def iso_time(micros: int) -> str:
-    """Microseconds since 1970 in the form Spark's progress uses."""
-    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"

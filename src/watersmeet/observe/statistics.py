@@ -1,4 +1,4 @@
-"""What is known of a running join: rates, selectivities, stores and calibrated costs.
+"""Statistics of a running join: rates, selectivities, stores and measured costs.
 
 Counts come from the reports of the slots and, over the life of a checkpoint, from the totals of its manifest. (Figures
 of partition groups are in `adaptation/ledger.py`.)
@@ -36,7 +36,8 @@ def selectivities(query: JoinQuery, plan: JoinPlan, totals: Mapping[str, int]) -
 
 
 def meetings(plan: JoinPlan) -> dict[str, tuple[Sequence[int], StoreLayout, StoreLayout]]:
-    """The inputs that meet in a node of the plan, with their key, by the name that their pairs are counted under."""
+    """The pairs of inputs that meet in a node of the plan, with their key, by the name under which their pairs are
+    counted."""
     found: dict[str, tuple[Sequence[int], StoreLayout, StoreLayout]] = {}
     for stage in plan.stages:
         for node in (*(n for shape in stage.shapes for n in shape), *(hop.node for hop in stage.hops)):
@@ -58,8 +59,8 @@ def _equality_text(query: JoinQuery, key: Sequence[int], left: StoreLayout, righ
 
 
 def costs(totals: Mapping[str, int]) -> dict[str, float]:
-    """The constants of the cost model (O1) as this engine has them, in nanoseconds per row: C_i to store a row,
-    C_d to let one go, C_j to match one."""
+    """The measured constants of the cost model (O1), in nanoseconds per row: C_i to store a row, C_d to expire one,
+    C_j to match one."""
     figures = {"insert": ("insert_ns", "inserted"), "delete": ("expire_ns", "expired"), "join": ("probe_ns", "matched")}
     return {name: round(totals[spent] / totals[rows], 1) for name, (spent, rows) in figures.items() if totals.get(rows)}
 

@@ -69,7 +69,7 @@ def epoch_table(epochs: Sequence[EpochProgress]) -> Table:
 
 
 def epoch_line(epoch: EpochProgress) -> str:
-    """An epoch in one line: what came in, what came of it, what is kept; and what is yet to come of spilled state."""
+    """An epoch in one line: rows, results and state; and the groups that owe results."""
     rows, late = sum(epoch.rows.values()), epoch.count("late")
     seconds = (epoch.join_ms + epoch.commit_ms + epoch.sink_ms) / 1000
     closed = epoch.count("closed_bytes")

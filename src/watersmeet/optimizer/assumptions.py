@@ -12,12 +12,10 @@ from math import prod
 
 import pyarrow as pa
 
-from watersmeet.optimizer.join_graph import JoinGraph, Predicate, StreamFigures, as_streams
+from watersmeet.optimizer.join_graph import RATE_MAX, JoinGraph, Predicate, StreamFigures, as_streams
 from watersmeet.query.expressions import columns_of
 from watersmeet.query.logical import JoinQuery
 
-KEY_SELECTIVITY = 1 / 1000
-"""Of a key class nobody has said anything about: as of 1000 values that are equally frequent."""
 RESIDUAL_SELECTIVITY = 1 / 3
 """Of another predicate between streams (Selinger et al. 1979)."""
 HOUR_US = 3_600_000_000
@@ -36,6 +34,7 @@ class Assumptions:
     residuals: Mapping[int, float] = field(default_factory=dict)
     by_spark: Mapping[int, float] = field(default_factory=dict)
     running_us: int = HOUR_US
+    """What streams without a window hold is told for this time: longer windows of others make it longer."""
     batch_s: float | None = None
     """Seconds of data in a micro-batch."""
     costs: Mapping[str, float] = field(default_factory=dict)
@@ -46,17 +45,21 @@ class Assumptions:
         return 1 / self.batch_s if self.batch_s else 1.0
 
 
+def rate_of(rows: float, seconds: float) -> float:
+    """Rows a second that were seen; of a moment too short to tell, the most that is planned for."""
+    return min(rows / seconds, RATE_MAX) if seconds > 0 else RATE_MAX
+
+
 def graph_of(query: JoinQuery, given: Assumptions) -> JoinGraph:
-    """The join graph of a query; a stream without a window has one as long as the query runs."""
-    running_s = given.running_us / 1e6
-    windows = [running_s if window is None else min(window / 1e6, running_s) for window in query.windows_us]
+    """The join graph of a query; a stream without a window has one as long as the query runs (`horizon_us`)."""
+    windows = [(horizon_us(query, given) if window is None else window) / 1e6 for window in query.windows_us]
     ordinal = {stream.name: i for i, stream in enumerate(query.streams)}
     streams = tuple(
         StreamFigures(stream.name, _rate(query, stream.name, given), window_s, _row_bytes(query, i))
         for i, (stream, window_s) in enumerate(zip(query.streams, windows, strict=True))
     )
     classes = tuple(
-        Predicate(as_streams(each.streams), given.keys.get(i, KEY_SELECTIVITY)) for i, each in enumerate(query.classes)
+        Predicate(as_streams(each.streams), key_selectivity(query, given, i)) for i, each in enumerate(query.classes)
     )
     others = tuple(
         Predicate(
@@ -66,7 +69,27 @@ def graph_of(query: JoinQuery, given: Assumptions) -> JoinGraph:
         )
         for i, residual in enumerate(query.residuals)
     )
-    return JoinGraph(streams, classes, others, max(s.delay_us for s in query.streams) / 1e6, running_s)
+    delay_s = max(stream.delay_us for stream in query.streams) / 1e6
+    endless = as_streams(i for i, window in enumerate(query.windows_us) if window is None)
+    return JoinGraph(streams, classes, others, delay_s, endless)
+
+
+def key_selectivity(query: JoinQuery, given: Assumptions, number: int) -> float:
+    """Of a key class; where nobody has said anything, a row finds one of the stream with most rows, as it would by the
+    key of a table."""
+    if number in given.keys:
+        return given.keys[number]
+    horizon = horizon_us(query, given)
+    rows = [
+        _rate(query, query.streams[i].name, given) * (query.windows_us[i] or horizon) / 1e6
+        for i in query.classes[number].streams
+    ]
+    return 1 / max(1.0, *rows)
+
+
+def horizon_us(query: JoinQuery, given: Assumptions) -> int:
+    """For how long the query has run, for streams without a window: so long at least that all windows have filled."""
+    return max([given.running_us, *(window for window in query.windows_us if window is not None)])
 
 
 def width_of(kind: pa.DataType) -> int:

@@ -1,9 +1,9 @@
-"""How many combinations rows meet on their way through a node, for all their hops at once.
+"""How many combinations rows meet along their probe orders, for all hops of a node at once.
 
-A hop goes from what rows hold to another input, and a set of streams has live(S) combinations whatever the way to it
-was: so all hops of all inputs are counted together, by their sets alone. Computed with logarithms, over arrays of
-(set, stream): a table of selectivities for pairs, and a column for each predicate over more streams. So a node of 20
-inputs takes a few array operations, not thousands of products.
+A hop leads from a set of bound streams to another input. A set S has live(S) combinations, whatever the order in which
+it was bound. So the hops of all inputs are counted together, by their sets alone. The computation uses logarithms over
+arrays of (set, stream): a table of selectivities for pairs, and a column for each predicate over more streams. So a
+node of 20 inputs takes a few array operations, not thousands of products.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 Sets = Sequence[Streams] | Integers
 LOG_MAX = 700.0
-"""More than this many combinations are all the same: too many."""
+"""A bound for the number of combinations: more than this is simply too many."""
 
 
 def met_along(graph: JoinGraph, inputs: Inputs, orders: Sequence[ProbeOrder]) -> Floats:
-    """By order, and place in it: the combinations met, for every second's worth of the rows that probe. Orders are by
-    input, and may be several times as many, for all inputs again."""
+    """The combinations met, by order and position, for each second of the probing stream. There is one order for each
+    input, or a multiple of that: several for each input."""
     _, held = _sets_along(inputs, orders)
     return _combinations(_log_live(graph, within(graph, held[:, 1:].ravel()))).reshape(len(orders), -1)
 
 
 def tested_along(graph: JoinGraph, inputs: Inputs, orders: Sequence[ProbeOrder]) -> Floats:
-    """The same, before the predicates beside the keys that the last of them is the first to bind."""
+    """The same, before the non-key predicates that the last input binds are applied."""
     parts, held = _sets_along(inputs, orders)
     _, tested = met_by_hops(graph, held[:, :-1].ravel(), parts[:, 1:].ravel())
     return tested.reshape(len(orders), -1)
 
 
 def met_by_hops(graph: JoinGraph, held: Sets, targets: Sets) -> tuple[Floats, Floats]:
-    """By hop from what rows hold to another input: the combinations that go there; and those that are met there, before
-    the predicates beside the keys that the hop is the first to bind."""
+    """By hop, from a set of bound streams to another input: the combinations that probe, and the combinations that are
+    met, before the non-key predicates that the hop binds are applied."""
     before, joined = within(graph, held), within(graph, targets)
     both = before + joined
     logs = _log_live(graph, both)
@@ -54,7 +54,7 @@ def met_by_hops(graph: JoinGraph, held: Sets, targets: Sets) -> tuple[Floats, Fl
 
 
 def _sets_along(inputs: Inputs, orders: Sequence[ProbeOrder]) -> tuple[Integers, Integers]:
-    """By order and place, the input that probes being the first: the input there, and all up to it."""
+    """By order and position, starting with the probing input: the input there, and the set of all inputs up to it."""
     walks = np.array([(i % len(inputs), *order) for i, order in enumerate(orders)])
     parts = np.array(inputs)[walks]
     return parts, np.bitwise_or.accumulate(parts, axis=1)
@@ -78,7 +78,7 @@ def _log_live(graph: JoinGraph, sets: Floats) -> Floats:
 
 
 def within(graph: JoinGraph, sets: Sets) -> Floats:
-    """By set and stream: 1 where it holds the stream."""
+    """By set and stream: 1 where the set contains the stream."""
     return (np.array(sets)[:, None] >> np.arange(len(graph.streams)) & 1).astype(np.float64)
 
 

@@ -1,10 +1,10 @@
-"""What a join tree costs: CPU seconds a second and bytes of state, per slot (O1; Zhu 2006, chapter 4).
+"""The cost of a join tree: CPU seconds per second and bytes of state, per slot (O1; Zhu 2006, chapter 4).
 
-The paper's formulas for three streams, said of any tree, any windows and any row widths. Every node pays for its own:
+The paper's formulas for three streams, generalised to any tree, windows and row widths. The work of every node:
 
 | work, each second                           | rows                                                  | price        |
 |---------------------------------------------|-------------------------------------------------------|--------------|
-| store what comes in, let go what expires    | found(X) for every input X                            | insert,delete|
+| store arriving rows, expire old ones        | found(X) for every input X                            | insert,delete|
 | join pairs                                  | found(X u Y1, X) + found(X u Y1 u Y2, X) + ... along  | join         |
 |                                             | the probe order of every input X                      |              |
 | probe a store (ours; 0 in the paper)        | found(X) + found(X u Y1, X) + ..., one fewer          | probe        |
@@ -13,30 +13,29 @@ The paper's formulas for three streams, said of any tree, any windows and any ro
 |                                             | key; in a mixed node, rows that go on under another   |              |
 | run a stage, keep a store (ours)            | each micro-batch, whatever it brings                  | stage, store |
 
-Nothing here depends on what stands above a node, nor on how its inputs were made: only on which streams they hold. One
-thing does depend on a pair of neighbours: with the same key they are one stage and need no exchange between them.
+The cost of a node depends only on the streams of its inputs, not on the nodes above it, nor on how its inputs were
+joined. There is one exception: a node and its parent with the same key are one stage, without an exchange between them.
 
-Memory is rows times bytes, for the stores of all nodes. What a store holds is one switch:
+Memory is rows times bytes, for the stores of all nodes. There are two models of what a store holds:
 
 | keeping  | rows of a store of S        | bytes of a row     | indexes                                               |
 |----------|-----------------------------|--------------------|-------------------------------------------------------|
-| `engine` | found(S) x as long as it is | as it is laid out  | one for every key that a store of a mixed node is     |
+| `engine` | found(S) x the time it is   | the store's layout | one for every key that a store of a mixed node is     |
 |          | kept (`kept_rows.py`)       |                    | probed under                                          |
 | `paper`  | live(S)                     | its parts together | one                                                   |
 
-An intermediate row counts while the windows of its parts meet, and there are live(S) of those at any moment; but this
-engine keeps it for the shortest of these windows. With one window for all streams, it keeps as many times more as S has
-streams.
+An intermediate row is live while the windows of its parts overlap, and there are live(S) of them at any moment. But
+this engine keeps it for the shortest of these windows. With one window for all streams, it keeps |S| times as many.
 
 Deviations, found by measuring 36 random queries (`benchmarks/cost_model.py`, which also fits the prices):
 
 - Most of a micro-batch of some thousand rows is spent per stage and per store, not per row: two constants.
-- A row looks up its key in all other inputs of its node at once; what a pair or a stored row costs beside that is
-  little, and C_d next to nothing, because rows expire by whole segments.
-- Predicates beside the keys are tested pair by pair, so pairs are counted before these.
-- A mixed node pays for the stages that its probe orders make. It has the best ones, or those that the engine makes for
-  few stages (`hop_orders.py`), whichever cost less.
-- Memory is what is held at most, by the engine's own rules of expiry and layout (`kept_rows.py`).
+- A row looks up its key in all other inputs of its node at once. Beside that, a pair or a stored row costs little, and
+  C_d is near zero, because rows expire by whole segments.
+- Non-key predicates are tested pair by pair, so pairs are counted before them.
+- A mixed node pays for the stages of its probe orders. It has the best orders, or those that the engine makes for few
+  stages (`hop_orders.py`), whichever cost less.
+- Memory is the maximum, by the engine's own rules of expiry and layout (`kept_rows.py`).
 
 A node without a key runs on one slot; all other work is spread over the slots, evenly.
 """
@@ -67,9 +66,9 @@ Keeping: TypeAlias = Literal["engine", "paper"]
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """CPU seconds for a row stored, let go, joined with another, sent as a probe or over an exchange; for a stage in
-    each micro-batch; for a row whose key is looked up in a store; and for a store in each micro-batch. The first three
-    are the paper's C_i, C_d and C_j; the engine measures them as it runs, with all that storing and joining costs."""
+    """CPU seconds to store a row, expire a row, join a pair, probe with a row, exchange a row; for a stage in each
+    micro-batch; to look up a key in a store; and for a store in each micro-batch. The first three are the paper's C_i,
+    C_d and C_j. The engine measures them as it runs, with all that storing and joining costs."""
 
     insert_s: float
     delete_s: float
@@ -82,17 +81,17 @@ class Prices:
 
 
 PAPER_PRICES = Prices(1.0, 1.0, 1.0)
-"""The paper names no figures; one unit for each shows what its formulas say."""
+"""The paper gives no figures, so its formulas are evaluated with one unit for each."""
 DEFAULT_PRICES = Prices(
     insert_s=1.2e-7, delete_s=0.0, join_s=1.5e-7, exchange_s=3.4e-7, stage_s=3.1e-3, lookup_s=4.2e-7, store_s=9.8e-3
 )
-"""Of this engine, in process, fitted by `python -m benchmarks.cost_model`. That fits them anew each time and says how
-well these here do; single prices differ by a factor of two or three between fits, and what plans cost hardly does."""
+"""Prices of this engine in process, fitted by `python -m benchmarks.cost_model`, which fits them again in each run and
+judges these. Single prices differ by a factor of two or three between fits; the costs of plans hardly do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A tree, by its intermediate states, with what it costs a slot."""
+    """A tree, as the set of its intermediate states, with its cost for a slot."""
 
     states: States
     cpu_s: float
@@ -101,7 +100,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class NodeCost:
-    """What a node costs a slot, whatever stands above it, with its probe orders."""
+    """The cost of a node for a slot, without the nodes above it, and its probe orders."""
 
     streams: Streams
     orders: tuple[ProbeOrder, ...]
@@ -112,7 +111,7 @@ class NodeCost:
 
 @dataclass(frozen=True, slots=True)
 class CostModel:
-    """Prices applied to a join graph. It remembers the nodes it has seen: a search looks at few new ones per tree."""
+    """Prices applied to a join graph. It caches the costs of nodes: a search meets few new nodes per tree."""
 
     graph: JoinGraph
     prices: Prices = DEFAULT_PRICES
@@ -121,7 +120,7 @@ class CostModel:
     cartesian: bool = True
     """Whether probe orders and trees may join streams that nothing links."""
     batches_per_s: float = 1.0
-    """Micro-batches a second: each costs every stage and every store something, whatever it brings."""
+    """Micro-batches a second. Each has a fixed cost for every stage and every store."""
     exact_inputs_max: int = EXACT_INPUTS_MAX
     """Nodes with more inputs get their probe orders by rank, which is optimal for acyclic graphs only."""
     _nodes: dict[Inputs, NodeCost] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -129,11 +128,11 @@ class CostModel:
 
     @property
     def is_distributed(self) -> bool:
-        """Whether keys make a difference."""
+        """Whether keys affect the cost."""
         return bool(self.prices.exchange_s or self.prices.stage_s or self.slots > 1 or self.keeping == "engine")
 
     def node(self, inputs: Inputs) -> NodeCost:
-        """The cost of a node with the best probe orders there are to be had."""
+        """The cost of a node with the best known probe orders."""
         known = self._nodes.get(inputs)
         if known is None:
             known = self._nodes[inputs] = self._node(inputs)
@@ -144,8 +143,8 @@ class CostModel:
         return self._mixed_node(inputs, key) if key.is_mixed else _node_cost(self, inputs, self._probes(inputs), key)
 
     def _mixed_node(self, inputs: Inputs, key: NodeKey) -> NodeCost:
-        """With the best probe orders, or with those of the engine. Of more streams than a join can have there are only
-        the latter: to find the stages for others takes milliseconds for each node."""
+        """With the best probe orders, or with the engine's own. With more streams than a join can have, only the
+        engine's own are used: finding the stages of others takes milliseconds for each node."""
         if self.keeping == "paper":
             return self._ordered_node(inputs, key)
         by_rule = _mixed_cost(self, inputs, hop_walks(self.graph, inputs), key)
@@ -204,7 +203,8 @@ class CostModel:
         return own if own.orders == orders else walks_along(self.graph, inputs, orders)
 
     def joint_cpu_s(self, node: NodeCost, parent: NodeCost | None) -> float:
-        """What a node costs by the parent it has: its stage and its results' exchange, unless they share a stage."""
+        """The cost of a node that depends on its parent: its stage and the exchange of its results, unless both share a
+        stage."""
         if parent is not None and node.key.fuses_with(parent.key):
             return 0.0
         cpu_s = 0.0 if node.key.is_mixed else self.prices.stage_s * self.batches_per_s
@@ -230,7 +230,7 @@ class CostModel:
         return known
 
     def key_of(self, inputs: Inputs) -> NodeKey:
-        """The key of a node, where keys make a difference."""
+        """The key of a node, where keys affect the cost."""
         return node_key(self.graph, inputs) if self.is_distributed else NodeKey(0, is_mixed=False)
 
     def share(self, key: Key) -> float:
@@ -263,8 +263,8 @@ def _node_cost(model: CostModel, inputs: Inputs, probes: Probing, key: NodeKey) 
 
 
 def _mixed_cost(model: CostModel, inputs: Inputs, walks: Walks, key: NodeKey) -> NodeCost:
-    """A node that is walked hop by hop: rows are sent from key to key, and stores are indexed under each. Indexes under
-    one key are in one stage, which is so if keys link all inputs."""
+    """The cost of a mixed node: rows are sent from key to key, and stores are indexed under each key. Indexes under one
+    key are in one stage, which holds if keys link all inputs."""
     graph, prices, batches_per_s = model.graph, model.prices, model.batches_per_s
     cpu_s = prices.stage_s * walks.stages * batches_per_s + _hops_cpu_s(model, inputs, walks)
     probed: dict[Streams, set[Key]] = {each: set() for each in inputs}

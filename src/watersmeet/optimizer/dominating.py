@@ -10,7 +10,9 @@ cannot be compared with each other without saying what matters; `PREFERENCES` sa
 | `memory`   | least memory: room for what else runs there                                            |
 | `balanced` | the least of its larger share of a budget: room for whichever resource gets scarce     |
 
-Where nothing qualifies there is still a plan: the one that exceeds its budgets by the least factor.
+Where nothing qualifies there is still a plan: the one that exceeds its budgets by the least factor. But a query that
+needs CPU_HOPELESS times its CPU falls behind by any plan: beyond that, more CPU counts as no worse, so that memory
+decides, and CPU only among plans that memory does not tell apart.
 """
 
 from __future__ import annotations
@@ -24,6 +26,8 @@ from watersmeet.optimizer.cost import Plan
 
 MEMORY_MARGIN = 0.05
 """For the budgets of people: chosen by `benchmarks/cost_model.py`."""
+CPU_HOPELESS = 3.0
+"""Estimates of CPU are off by a factor of two on another machine; beyond three, no such error explains the excess."""
 Preference = Literal["cpu", "memory", "balanced"]
 
 
@@ -47,7 +51,15 @@ class Budget:
 
     def excess(self, plan: Plan) -> float:
         """The larger of the factors by which a plan uses its budgets; qualified up to 1."""
-        return max(_ratio(plan.cpu_s, self.cpu_s), _ratio(self.needed_bytes(plan), self.memory_bytes))
+        return max(self.cpu_share(plan), self.memory_share(plan))
+
+    def cpu_share(self, plan: Plan) -> float:
+        """How many times its CPU budget a plan uses."""
+        return _ratio(plan.cpu_s, self.cpu_s)
+
+    def memory_share(self, plan: Plan) -> float:
+        """How many times its memory budget a plan uses, with the margin."""
+        return _ratio(self.needed_bytes(plan), self.memory_bytes)
 
     def admits(self, plan: Plan) -> bool:
         return plan.cpu_s <= self.cpu_s and self.needed_bytes(plan) <= self.memory_bytes
@@ -98,10 +110,13 @@ PREFERENCES: dict[Preference, Callable[[Plan, Budget], tuple[float, ...]]] = {
 
 
 def rating(plan: Plan, budget: Budget, preference: Preference = "cpu") -> tuple[float, ...]:
-    """Of two plans the better one has the lesser rating: qualified plans by preference, then the others by excess."""
+    """Of two plans the better one has the lesser rating: qualified plans by preference, the others by excess; those
+    equally far beyond, by memory if they exceed that, and then by CPU."""
     if budget.admits(plan):
         return (0.0, *PREFERENCES[preference](plan, budget))
-    return (1.0, budget.excess(plan), plan.cpu_s)
+    memory = budget.memory_share(plan)
+    nearest = max(min(budget.cpu_share(plan), CPU_HOPELESS), memory)
+    return (1.0, nearest, plan.memory_bytes if memory > 1 else 0.0, plan.cpu_s)
 
 
 def _ratio(needed: float, budget: float) -> float:

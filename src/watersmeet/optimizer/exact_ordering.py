@@ -1,12 +1,13 @@
-"""The best probe orders of a node, found by looking at every set of its inputs.
+"""The best probe orders of a node, by dynamic programming over all sets of its inputs.
 
-A row of input X meets live(X u Y1), live(X u Y1 u Y2), ... combinations for each second's worth of its stream on its
-way Y1, Y2, ...; what is still to come depends on the set of inputs that are bound and not on their order. So
+Along the probe order Y1, Y2, ... a row of input X meets live(X u Y1), live(X u Y1 u Y2), ... combinations for each
+second of its stream. The remaining combinations depend on the set of bound inputs, not on their order. So
 
     rest(T) = min over inputs Y not in T of live(T u Y) + rest(T u Y)
 
-serves all inputs at once, in k 2^k steps for a node of k inputs: right for any predicates, and fast enough for small
-nodes. It is what the polynomial ordering is measured by, and what small nodes and the exhaustive search use.
+gives the orders of all inputs at once, in k 2^k steps for a node of k inputs. It is exact for any predicates, and fast
+enough for small nodes. Small nodes and the exhaustive search use it, and the polynomial ordering is measured against
+it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from watersmeet.plan.probe_orders import ProbeOrder
 def exact_orders(graph: JoinGraph, inputs: Inputs, *, cartesian: bool = True) -> tuple[ProbeOrder, ...]:
     """For every input the order in which it meets fewest combinations.
 
-    Without `cartesian`, the next input is one that a predicate links to those before, as long as there is any.
+    Without `cartesian`, the next input is linked to the bound ones by a predicate, if there is such an input.
     """
     count = len(inputs)
     if count == 2:

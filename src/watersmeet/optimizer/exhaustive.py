@@ -1,20 +1,19 @@
 """All hybrid trees at once, by bottom-up dynamic programming (O5; Zhu 2006, chapter 7).
 
 The paper grows a table of all plans over all sets of streams, and drops a plan early if both its costs exceed their
-budgets. Here the table has, for every set S of streams, only the plans over S that none dominates. That is exact:
+budgets. Here the table has, for every set S of streams, only the undominated plans over S. That is exact:
 
-    A node's costs depend on which streams its inputs hold, and not on how these were joined; and a tree costs the sum
-    over its nodes (`cost.py`). Replace the part of a tree that joins S by one that dominates it, and the tree as a
-    whole needs no more than before: so every pair of costs that any tree has is reached or beaten by a tree all of
-    whose parts are undominated. Where keys count, a node and its parent may share a stage, which depends on the key
-    of the part's topmost node: plans are then compared with others of the same such key only, and to the parent all
-    of them look the same.
+    The cost of a node depends on the streams of its inputs, not on how they were joined, and the cost of a tree is the
+    sum over its nodes (`cost.py`). If the part of a tree that joins S is replaced by a part that dominates it, the
+    whole tree costs no more than before. So for every tree there is one that costs no more and has undominated parts
+    only. Where keys affect the cost, a node and its parent may share a stage, which depends on the key of the part's
+    topmost node. Then plans are compared only with plans of the same topmost key, which look the same to the parent.
 
 Early filtering is stricter than the paper's for the same reason: no tree costs less than a part of it, so a part beyond
-*either* budget is of no use. But where nothing qualifies, the least bad plan is wanted, and so all plans.
+*either* budget is useless. But if no plan qualifies, the least bad plan is wanted, and so all plans are kept.
 
-There are Bell(n + 1) - 1 nodes to look at for n streams: 876 for 6, 4,139 for 7, 21,146 for 8. Probe orders are those
-that meet fewest combinations (`exact_ordering.py`), but in a mixed node the engine's own (`hop_orders.py`).
+There are Bell(n + 1) - 1 nodes for n streams: 876 for 6, 4,139 for 7, 21,146 for 8. Probe orders are those that meet
+fewest combinations (`exact_ordering.py`); in a mixed node, the engine's own (`hop_orders.py`).
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class _Part:
 
 
 def undominated_plans(model: CostModel, budget: Budget | None = None) -> list[Plan]:
-    """The plans that no plan dominates, by memory ascending; with a budget, the qualified ones among them, if any.
+    """The undominated plans, by ascending memory; with a budget, only the qualified ones, if there are any.
 
     Takes exponential time: seconds from 8 streams on.
     """
@@ -82,7 +81,7 @@ def _joined(
 
 
 def _seen_from(model: CostModel, parent: NodeCost, parts: Sequence[_Part]) -> list[tuple[_Part, float]]:
-    """Parts, with what they cost by having this parent."""
+    """The parts with their cost under this parent."""
     return [
         (part, 0.0 if part.node is None or not model.is_distributed else model.joint_cpu_s(part.node, parent))
         for part in parts

@@ -1,17 +1,17 @@
-"""Further plans in the neighbourhood of those that are known, the most promising first (O6; Zhu 2006, 6.3).
+"""Local search: plans in the neighbourhood of known ones, the most promising first (O6; Zhu 2006, 6.3).
 
-Two trees are neighbours if one has a state more than the other, or if they differ in one state:
+Two trees are neighbours if one has one more state than the other, or if they differ in one state:
 
-    (A B C D)  -  ((A B) C D)  -  (((A B) C) D)        a pair of inputs of a node is joined by itself, or no longer
-    ((A B) C D)  -  (A (B C) D)                        one state instead of another, of the same node
+    (A B C D)  -  ((A B) C D)  -  (((A B) C) D)        a state is added or removed
+    ((A B) C D)  -  (A (B C) D)                        a state is replaced by another of the same node
 
-The plan with the best rating (`dominating.py`) is looked at first: its trees with a state more or fewer, and, when none
-of these is better, those with another state. Every plan is looked at once. This ends when all trees have been seen,
-which nobody should wait for: whoever asked for plans stops at the first that will do, or after some number.
+The plan with the best rating (`dominating.py`) is expanded first: its neighbours with one state more or fewer, and if
+none of these is better, those with another state. Every plan is visited once. The search would end when all trees have
+been seen, so the caller stops it at a good plan, or after some number of plans.
 
 Ours: the dissertation leaves open how its exploration time is spent. With budgets between those of undominated plans,
-its two strategies by themselves find a qualified plan in two thirds to four fifths of the cases where there is one;
-with a few hundred of these plans they nearly always do (`benchmarks/optimizer_quality.py`).
+its two strategies alone find a qualified plan in two thirds to four fifths of the cases where there is one. With a few
+hundred of these plans they nearly always do (`benchmarks/optimizer_quality.py`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from watersmeet.optimizer.shapes import Nodes, States, nodes_in, parent_of, with
 
 
 def explore(model: CostModel, known: Iterable[Plan], budget: Budget, preference: Preference = "cpu") -> Iterator[Plan]:
-    """Plans that are not known yet, one by one."""
+    """Plans that are not known yet, one at a time."""
     everyone = model.graph.everyone
     seen: set[States] = set()
     ahead: list[tuple[tuple[float, ...], bool, int, Nodes]] = []

@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from watersmeet.optimizer.combinations_met import log_selectivities, members, within
+from watersmeet.optimizer.combinations_met import Floats, log_selectivities, members, within
 from watersmeet.optimizer.join_graph import LEAST, JoinGraph, Streams
 from watersmeet.optimizer.shapes import Inputs
 from watersmeet.plan.probe_orders import ProbeOrder
@@ -25,7 +25,7 @@ def greedy_orders(graph: JoinGraph, inputs: Inputs, *, cartesian: bool) -> tuple
     """By input. Without `cartesian`, of those that a pair or class links to what is bound."""
     count, rows = len(inputs), np.arange(len(inputs))
     held = within(graph, inputs)
-    pairs = held @ graph.log_shares @ held.T
+    pairs, linked = held @ graph.log_shares @ held.T, held @ _adjacent(graph) @ held.T > 0
     classes = (held @ members(graph, graph.wide_classes).T > 0).astype(np.float64)
     shares = (classes * log_selectivities(graph.wide_classes)).T
     live = np.array([math.log(max(_filtered(graph, each), LEAST)) for each in inputs])
@@ -39,7 +39,7 @@ def greedy_orders(graph: JoinGraph, inputs: Inputs, *, cartesian: bool) -> tuple
             walks[:, place] = last = np.argmin(factors, axis=1)
         factors[rows, last] = np.inf
         factors += pairs[last]
-        near = pairs[last] < 0
+        near = linked[last]
         if len(shares):
             fresh = classes[last] * unbound
             unbound -= fresh
@@ -50,6 +50,14 @@ def greedy_orders(graph: JoinGraph, inputs: Inputs, *, cartesian: bool) -> tuple
             factors -= APART * reached
             apart &= ~reached
     return tuple(tuple(walk[1:]) for walk in walks.tolist())
+
+
+def _adjacent(graph: JoinGraph) -> Floats:
+    """By two streams: 1 where a predicate is over just these, whatever it lets pass."""
+    found = np.zeros((len(graph.streams), len(graph.streams)))
+    for _, i, j, _ in graph.pairs:
+        found[i, j] = found[j, i] = 1.0
+    return found
 
 
 def _filtered(graph: JoinGraph, streams: Streams) -> float:

@@ -1,4 +1,4 @@
-"""What a user knows of the predicates, tied to the query: `a.k = b.k` lets pass 0.001 of the pairs."""
+"""Hints of the user, matched to the query: `a.k = b.k` has selectivity 0.001."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def hinted(
     running_us: int = HOUR_US,
     said_with: str = "hint",
 ) -> Assumptions:
-    """Rates by stream of the query, and shares by predicate, as text; `said_with` is what the user calls the latter."""
+    """The assumptions from rates by stream and selectivities by predicate text; `said_with` names the option in
+    errors."""
     found: dict[str, dict[int, float]] = {kind: {} for kind in KINDS}
     for text, share in selectivities:
         kind, number = _meant(query, text, said_with)
@@ -36,7 +37,7 @@ def hinted(
 
 
 def completed(known: Assumptions, learned: Assumptions) -> Assumptions:
-    """What is known, and for the rest what was learned."""
+    """The known assumptions, completed by the learned ones."""
     return Assumptions(
         rates={**learned.rates, **known.rates},
         filters={**learned.filters, **known.filters},

@@ -1,13 +1,12 @@
-"""In which order the inputs of a mixed node probe each other where nobody says so: the engine's own rule, said of sets
-of streams.
+"""The default probe orders of a mixed node: the engine's own rule (`plan/hops.py`), applied to sets of streams.
 
-A node over several keys is probed hop by hop, and without probe orders its hops follow from its keys (`plan/hops.py`):
-the input that has come least far goes on, under the key that takes most others along. That makes few stages. Orders
-that meet fewer combinations may make more, or may not: `cost.py` compares.
+A node over several keys is probed hop by hop. Without probe orders a rule makes the hops: the input that has taken the
+fewest steps goes next, under the key that takes most other inputs along. That makes few stages. Orders that meet fewer
+combinations may need more stages; `cost.py` compares.
 
-Inputs whose rows have come to hold the same go on together from there: they are one *party*. What is told of the way is
-the hops of parties, not those of inputs, and the keys under which a party can go on are looked for only when it has
-taken a step. So a node of 20 inputs takes one or two milliseconds.
+Inputs whose rows have bound the same streams continue together: they are one *party*. Hops are recorded by party, not
+by input, and the possible next keys of a party are computed only after it has taken a step. So a node of 20 inputs
+takes one or two milliseconds.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from watersmeet.plan.probe_orders import ProbeOrder
 
 
 def hop_walks(graph: JoinGraph, inputs: Inputs) -> Walks:
-    """The ways of all inputs as the engine has them."""
+    """The walks of all inputs by the engine's rule."""
     progress = _Progress(inputs, [graph.classes_of(each) for each in inputs])
     stages = 0
     while progress.parties:
@@ -33,14 +32,14 @@ def hop_walks(graph: JoinGraph, inputs: Inputs) -> Walks:
 
 @dataclass(slots=True, eq=False)
 class _Party:
-    """Inputs whose rows hold the same by now."""
+    """Inputs whose rows have bound the same streams."""
 
     first: int
     """The number of the first of its members."""
     origins: Streams
     """Its members."""
     held: Streams
-    """What their rows hold."""
+    """The streams that their rows have bound."""
     classes: int
     ahead: list[int]
     """Which inputs are still to be probed, ascending."""
@@ -60,7 +59,7 @@ class _Party:
         self.turn = (-len(self.ahead) if keys else 0, keys, self.first)
 
     def absorb(self, other: _Party) -> None:
-        """Another party has come to hold the same, and is one with this from now on."""
+        """Merge another party that has bound the same streams into this one."""
         other.joined = self, len(self.probed)
         self.size += other.size
         self.origins |= other.origins
@@ -80,7 +79,7 @@ _TURN = attrgetter("turn")
 
 
 class _Progress:
-    """How far the rows of every input have come."""
+    """The parties of all inputs, and their progress."""
 
     def __init__(self, inputs: Inputs, own: list[int]) -> None:
         self._inputs, self._own = inputs, own
@@ -112,7 +111,7 @@ class _Progress:
         return _first(found)
 
     def take(self, key: Key) -> None:
-        """A stage: all inputs that can go on under a key do."""
+        """One stage: all inputs that can step under a key do so."""
         parties, able = self.parties, self._able
         going = able.pop(key) if key else list(parties.values())
         for party in going:
@@ -144,7 +143,7 @@ class _Progress:
         party.probed += targets
 
     def _look_ahead(self, party: _Party) -> None:
-        """Under which keys a party can go on, now that it holds classes that it did not hold before."""
+        """Update the possible next keys of a party that has bound more key classes."""
         own, classes, able = self._own, party.classes, self._able
         under: dict[Key, list[int]] = {}
         for j in party.ahead:
@@ -162,8 +161,8 @@ class _Progress:
 
 
 def _first(keys: list[Key]) -> Key:
-    """As the engine sorts keys, by the numbers of their classes: (0), (0 1), (0 2), (1). The first class is the highest
-    bit, so the greatest number is the first key, unless that begins with another one."""
+    """The first key in the engine's order, which is by class numbers: (0), (0 1), (0 2), (1). The first class is the
+    highest bit, so the greatest number is the first key, unless another key is a prefix of it."""
     found = beginning = max(keys)
     while beginning := beginning & (beginning - 1):
         if beginning in keys:

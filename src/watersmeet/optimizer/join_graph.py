@@ -37,6 +37,8 @@ thousand, and union, intersection and a key of a dictionary cost one instruction
 
 
 Pair: TypeAlias = tuple[Streams, int, int, float]
+RATE_MAX = 1e12
+"""Rows a second: beyond what any stream has, and so little that products over all streams stay finite."""
 LEAST = 1e-300
 """Stands for a rate or selectivity of 0, which has no logarithm."""
 
@@ -86,8 +88,8 @@ class JoinGraph:
     others: tuple[Predicate, ...] = ()
     delay_s: float = 0.0
     """The largest delay of a stream: for so long stored rows are kept beyond their windows."""
-    running_s: float = math.inf
-    """For how long the query runs: no row is kept longer."""
+    endless: Streams = 0
+    """Streams without a window: `window_s` is how long the query has run, and nothing of them alone is ever let go."""
     pairs: tuple[Pair, ...] = field(init=False, repr=False, compare=False)
     """Predicates over two streams, of both kinds, since for these there is no difference: the streams as a set and by
     ordinal, and the selectivity. Most graphs have no others, and a search asks for these most."""
@@ -118,11 +120,11 @@ class JoinGraph:
 
     def __post_init__(self) -> None:
         for stream in self.streams:
-            if not (stream.rate >= 0 and 0 < stream.window_s < math.inf and stream.row_bytes >= 0):
+            if not (0 <= stream.rate <= RATE_MAX and 0 < stream.window_s < math.inf and stream.row_bytes >= 0):
                 raise OptionError(
                     f"cannot plan with {stream.rate} rows a second and a window of {stream.window_s} s "
                     f"for stream '{stream.name}'",
-                    hint="rates must be 0 or more, windows more than 0 and finite",
+                    hint=f"rates must be from 0 to {RATE_MAX:g}, windows more than 0 and finite",
                 )
         for predicate in (*self.classes, *self.others):
             if not 0 <= predicate.selectivity <= 1:
@@ -194,15 +196,16 @@ class JoinGraph:
         return self.live(streams) * self.arrivals(streams if origin is None else origin)
 
     def longest_s(self, streams: Streams) -> float:
-        """The longest of their windows."""
+        """The longest of their windows, of streams that have one if there are any."""
         known = self._longest.get(streams)
         if known is None:
-            known = self._longest[streams] = max([self.windows_s[i] for i in bits(streams)])
+            ending = streams & ~self.endless or streams
+            known = self._longest[streams] = max([self.windows_s[i] for i in bits(ending)])
         return known
 
     def kept_seconds(self, streams: Streams) -> float:
-        """How long a row of a store counts: a result ends with the first of its parts."""
-        return min(min([self.windows_s[i] for i in bits(streams)]) + self.delay_s, self.running_s)
+        """How long a row of a store counts, where it ends at all: a result ends with the first of its parts."""
+        return min([self.windows_s[i] for i in bits(streams & ~self.endless)]) + self.delay_s
 
     def row_bytes(self, streams: Streams) -> float:
         """The width of a row: that of its parts together."""

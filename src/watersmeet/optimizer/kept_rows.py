@@ -14,6 +14,8 @@ Results end one by one, and two things let them go before their bucket does:
     stored result       key, interval, columns that are still read, values of key classes that reach out of it,
                         partition groups under the keys it was joined by
 
+What has no window is never let go: live(S) combinations have been found of it by the time that the query has run.
+
 Figures are what is expected, at the worst moment between two buckets; a budget leaves a margin (`dominating.py`).
 
 Known limitation. Widths of keys are those of numbers.
@@ -29,6 +31,11 @@ KEY_BYTES = 8
 """Of a value of a key class; an event time takes as many."""
 INTERVAL_BYTES = 16
 GROUP_BYTES = 2
+INDEX_BYTES_MAX = 12
+"""What a stored row takes beside its values if it has a key of its own: a hash, counts, part of a sieve; and part of
+what has ended and is not merged away yet. Rows that share a key share the former, and the key."""
+STORE_FILE_BYTES = 32 << 10
+"""What a store takes on a slot whatever it holds: its parts of some dozen files, one or more per time bucket."""
 MERGED_AFTER = 2
 """Micro-batches from a row to the merge of its bucket, if that is merged."""
 MERGED = 0.4
@@ -38,7 +45,7 @@ LEAST_SHARE = 1e-9
 
 def kept_bytes(graph: JoinGraph, streams: Streams, batches_per_s: float, longest_s: float) -> float:
     """Bytes of a store at most, on all slots together, in a stage whose longest window is this."""
-    return graph.found(streams) * _kept_s(graph, streams, batches_per_s, longest_s) * stored_bytes(graph, streams)
+    return _kept_rows(graph, streams, batches_per_s, longest_s) * stored_bytes(graph, streams)
 
 
 def stored_bytes(graph: JoinGraph, streams: Streams) -> float:
@@ -48,11 +55,17 @@ def stored_bytes(graph: JoinGraph, streams: Streams) -> float:
     return _result_bytes(graph, streams)
 
 
+def _kept_rows(graph: JoinGraph, streams: Streams, batches_per_s: float, longest_s: float) -> float:
+    if not streams & ~graph.endless:
+        return graph.live(streams)
+    return graph.found(streams) * _kept_s(graph, streams, batches_per_s, longest_s)
+
+
 def _kept_s(graph: JoinGraph, streams: Streams, batches_per_s: float, longest_s: float) -> float:
     """Of how many seconds rows are kept."""
     bucket_s, batch_s = longest_s / BUCKETS_PER_WINDOW, 1 / batches_per_s
     late_s = bucket_s if graph.has_common_class else bucket_s + batch_s
-    kept_s = min(graph.kept_seconds(streams) + late_s, graph.running_s)
+    kept_s = graph.kept_seconds(streams) + late_s
     if streams.bit_count() == 1:
         return kept_s
     return _seconds_of_results(graph, streams, kept_s, bucket_s, batch_s)
@@ -69,12 +82,12 @@ def _seconds_of_results(graph: JoinGraph, streams: Streams, kept_s: float, bucke
 
 def _not_ended(graph: JoinGraph, streams: Streams, age_s: float) -> float:
     """Which part of the results has not ended so long after the latest of its rows: each of the others may be as old as
-    its window. A stream has the latest row as often as its window is short."""
-    windows = [graph.windows_s[i] for i in bits(streams)]
+    its window, and one without a window ends nothing. A stream has the latest row as often as its window is short."""
     share = latest = 0.0
     product = 1.0
-    for window in windows:
-        in_time = max(1 - age_s / window, LEAST_SHARE)
+    for i in bits(streams):
+        window = graph.windows_s[i]
+        in_time = 1.0 if graph.endless >> i & 1 else max(1 - age_s / window, LEAST_SHARE)
         product *= in_time
         share += 1 / (window * in_time)
         latest += 1 / window

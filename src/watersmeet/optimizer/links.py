@@ -1,14 +1,14 @@
-"""The join graph between the inputs of a node, as a tree: what ordering by rank needs (O2; Zhu 2006, 5.1.2, 5.1.3).
+"""The join graph between the inputs of a node, as a tree, for ordering by rank (O2; Zhu 2006, 5.1.2, 5.1.3).
 
-Inputs may be streams or intermediate results. What links them are key classes and predicates that no input has inside;
-several over the same inputs make one. If these are a tree already, that is the answer. Otherwise a tree is chosen
-from the pairs of inputs, the lightest first, the weight of a pair being the combinations live(X u Y) that it makes:
+Inputs may be streams or intermediate results. They are linked by key classes and by predicates that span several
+inputs; several over the same inputs make one link. If the links are a tree, it is used. Otherwise a minimum spanning
+tree is chosen from the pairs of inputs. The weight of a pair is the number of its combinations live(X u Y):
 
     the paper's weight    rate_X rate_Y s_XY           (one window for all)
     here                  live_X live_Y s_XY           (so windows count, and X and Y may be results)
 
-With Cartesian edges, pairs that nothing links may be chosen too, with selectivity 1; without, only where the graph
-falls apart. Pairs chosen from one key class become one link again, since the class leaves their order open.
+With Cartesian edges, pairs without a link may be chosen too, with selectivity 1; without, only if the graph is not
+connected. Pairs chosen from one key class become one link again, since the class does not fix their order.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ NOWHERE = -1
 
 @dataclass(frozen=True, slots=True)
 class InputGraph:
-    """The inputs of a node with their live rows; classes and pairs between them; predicates over three or more, which
-    apply when the last one is bound and for which no tree can account."""
+    """The inputs of a node with their live rows, the classes and pairs between them, and predicates over three or more
+    inputs, which apply when the last one is bound and are not part of any tree."""
 
     live: tuple[float, ...]
     links: tuple[Link, ...]
@@ -131,7 +131,7 @@ class _Groups:
         self.count = count
 
     def unite(self, inputs: Sequence[int]) -> bool:
-        """Connect some inputs; false if two of them were connected already."""
+        """Connect some inputs. False if two of them were already connected."""
         touched = {self._group[i] for i in inputs}
         if len(touched) > 1:
             first = min(touched)

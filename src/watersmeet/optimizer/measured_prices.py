@@ -1,19 +1,18 @@
-"""Prices by what a running join has measured: C_i, C_d and C_j as this engine has them, on this machine and this data.
+"""Prices calibrated by a running join: C_i, C_d and C_j as measured on this machine and this data.
 
-The engine measures how long it takes to store a row, to let one go and to match one. These contain what the model
-prices by itself, so no measured constant can stand for a price. Instead, the prices of a group are scaled together:
+The engine measures the time to store a row, to expire one and to match one. Each contains several prices of the model,
+so it cannot replace a single price. Instead, the prices of a group are scaled together:
 
 | measured, by row               | prices it contains    | counted by the model in |
 |--------------------------------|-----------------------|-------------------------|
-| to store and to let go: C_i+C_d| insert, delete, store | rows stored             |
+| to store and to expire: C_i+C_d| insert, delete, store | rows stored             |
 | to match: C_j                  | join, probe, lookup   | pairs joined            |
 
-by the factor under which the model's figure for the plan that runs, by row, is the measured one. What exchanges and
-stages cost is Spark's work, which the engine does not see: these prices stay as they are. So do those of a group of
-which nothing has been measured.
+The factor makes the model's time per row, for the running plan, equal to the measured one. Exchanges and stages are
+Spark's work, which the engine does not see, so their prices stay. So do those of a group without a measurement.
 
-A factor is FACTOR_MAX at most, and one by FACTOR_MAX at least: beyond that, something else was measured (the first
-micro-batch of a process, a machine that was busy otherwise), and plans had better be compared by the defaults' ratios.
+A factor lies between 1 / FACTOR_MAX and FACTOR_MAX. Beyond that, something else was measured (the first micro-batch of
+a process, a busy machine), and the ratios of the default prices compare plans better.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _NOTHING = Prices(0.0, 0.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Prices, and by which factors they are those that were assumed; None for what has not been measured."""
+    """Prices, and the factors by which they were scaled; None for a group without a measurement."""
 
     prices: Prices
     storing: float | None = None

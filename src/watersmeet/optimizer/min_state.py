@@ -9,8 +9,9 @@ Cartesian edges (6.1.1) let it join what nothing links. The paper has them alway
 random stars with selectivities even in (0, 1)) or larger (37 of 200 chains), and do not find the smallest of all trees
 (missed in 127 of those stars; `benchmarks/optimizer_quality.py`). So the caller can have both, and take the smaller.
 
-Deviation: the paper weighs an edge by rate_X rate_Y s_XY. Here it is the bytes that the state would take, which order
-edges the same way if windows and tuples are alike.
+Deviation: the weight of an edge is the bytes that the state would take, for as long as the engine keeps its rows. The
+paper's is rate_X rate_Y s_XY. Both order edges the same way if all windows and all rows are alike; otherwise the tree
+with least bytes may have more rows.
 """
 
 from __future__ import annotations

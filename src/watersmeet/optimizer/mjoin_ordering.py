@@ -1,7 +1,7 @@
-"""In which order each input of a node should probe the others (O2; Zhu 2006, 5.1).
+"""The probe order of each input of a node (O2; Zhu 2006, 5.1).
 
-The best order meets fewest combinations. It does not depend on what a probe or a pair costs: every order makes as many
-probes as it has met combinations, but for those of the whole node, which all orders meet.
+The best order meets the fewest combinations. It does not depend on the prices of a probe or a pair: every order makes
+one probe for each combination it meets, except for those of the whole node, which are the same for all orders.
 
 | node                          | how                                              | how good                          |
 |-------------------------------|--------------------------------------------------|-----------------------------------|
@@ -11,11 +11,11 @@ probes as it has met combinations, but for those of the whole node, which all or
 | otherwise                     | by rank along a minimum spanning tree, with and  | the best of these for each input, |
 |                               | without Cartesian edges (`links.py`), or greedily| so never worse than without them  |
 
-Deviations. The paper adds Cartesian edges to the graph and trusts the spanning tree to leave out those that do harm. It
-does not, since the tree is chosen by weights of pairs, once for all inputs: with them, two thirds of the inputs of
-random stars of 8 streams got a worse order, and 2 % a better one; in chains a third and two thirds
-(`benchmarks/optimizer_quality.py`). So orders with and without them are counted and compared, with the greedy order as
-a third: on cyclic graphs a spanning tree forgets selectivities that a greedy order sees.
+Deviations. The paper adds Cartesian edges to the graph and trusts the spanning tree to leave out the harmful ones. It
+does not, since the tree is chosen by weights of pairs, once for all inputs. With Cartesian edges, two thirds of the
+inputs of random stars of 8 streams got a worse order, and 2 % a better one; in chains a third and two thirds
+(`benchmarks/optimizer_quality.py`). So orders with and without them are compared, and the greedy order as a third: on
+cyclic graphs a spanning tree ignores selectivities that a greedy order uses.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ EXACT_INPUTS_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class Probing:
-    """By input of a node: the order of its probes, and the combinations met for every second's worth of its rows."""
+    """By input of a node: its probe order, and the combinations met for each second of its stream."""
 
     orders: tuple[ProbeOrder, ...]
     met: tuple[float, ...]
@@ -47,7 +47,7 @@ class Probing:
 def order_probes(
     graph: JoinGraph, inputs: Inputs, *, cartesian: bool = True, exact_inputs_max: int = EXACT_INPUTS_MAX
 ) -> Probing:
-    """Good orders for all inputs of a node. Without `cartesian`, rows probe what is linked to them if there is any."""
+    """Good orders for all inputs of a node. Without `cartesian`, rows probe a linked input if there is one."""
     if len(inputs) <= exact_inputs_max:
         return probing(graph, inputs, exact_orders(graph, inputs, cartesian=cartesian))
     node = input_graph(graph, inputs)
@@ -67,7 +67,7 @@ def order_probes(
 
 
 def probing(graph: JoinGraph, inputs: Inputs, orders: tuple[ProbeOrder, ...]) -> Probing:
-    """Any orders, with what they meet."""
+    """Given orders, with the combinations that they meet."""
     return Probing(orders, tuple(_met(graph, inputs, i, order) for i, order in enumerate(orders)))
 
 

@@ -1,21 +1,22 @@
 """Probe orders by rank: optimal for acyclic join graphs (O2; Zhu 2006, 5.1.1; Ibaraki and Kameda 1984).
 
-The graph is a tree of *links*. Seen from the input whose rows probe, every other input has one parent in it, which must
-be bound first, and multiplies what has been found by a factor T: its own live rows times the selectivity of its link.
-A sequence of inputs has the product T of their factors and the sum C of the products of its beginnings, and
+The graph is a tree of *links*. With the probing input as the root, every other input has one parent, which must be
+bound first. Binding an input multiplies the number of combinations by a factor T: its own live rows times the
+selectivity of its link. For a sequence of inputs, T is the product of its factors, and C is the sum of the products of
+its prefixes. Then
 
     rank = (T - 1) / C
 
-says how soon it should come: of two sequences that may stand in either order, the one with the lesser rank goes first.
-Where a parent has a greater rank than what follows it, the two are one sequence; after that, branches are merged by
-rank. A greedy order would take the least factor first, and not see what lies behind a large one.
+says how early the sequence should come: of two sequences that may come in either order, the one with the lower rank
+goes first. If a parent has a higher rank than its successor, the two become one sequence. Then branches are merged by
+rank. A greedy order would take the least factor first, and ignore what follows a large one.
 
-A link may hold more than two inputs: those that a key class has columns of. Seen from any input, the first of them that
-is bound is the parent of all others, and each of these costs the selectivity once; so a class needs no edges to choose
-among, and if it is the only link, the order is by live rows ascending.
+A link may have more than two inputs: all that have a column of one key class. Whichever of them is bound first is the
+parent of all others, and each of these costs the selectivity once. So a class needs no choice of edges. If it is the
+only link, the order is by ascending live rows.
 
-Seen from the two ends of a link, the branches behind it are the same for all inputs on that side: each branch is put in
-order once, and all inputs together take O(k^2) steps after sorting.
+The branches behind a link are the same for all inputs on the other side of it. So each branch is ordered once, and all
+inputs together take O(k^2) steps after sorting.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from watersmeet.plan.probe_orders import ProbeOrder
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """Inputs of a node that a predicate connects; each but the first to be bound costs `selectivity`."""
+    """Inputs of a node that a predicate connects. Each but the first bound one multiplies by `selectivity`."""
 
     inputs: tuple[int, ...]
     selectivity: float
@@ -42,12 +43,12 @@ _RANK = itemgetter(0)
 
 
 def rank_orders(live: Sequence[float], links: Sequence[Link]) -> tuple[ProbeOrder, ...]:
-    """The best order for every input among those that follow the links; these must make a tree over all inputs."""
+    """The best order for every input among those that follow the links, which must be a tree over all inputs."""
     return tuple([tuple([j for each in sequences for j in each[3]]) for sequences in rank_sequences(live, links)])
 
 
 def rank_sequences(live: Sequence[float], links: Sequence[Link]) -> list[list[RankedSequence]]:
-    """The same orders, each as its sequences of ascending rank."""
+    """The same orders, each as a list of sequences by ascending rank."""
     of_input: list[list[int]] = [[] for _ in live]
     for number, link in enumerate(links):
         for i in link.inputs:
@@ -77,7 +78,7 @@ def rank_sequences(live: Sequence[float], links: Sequence[Link]) -> list[list[Ra
 
 
 def _headed(factor: float, i: int, following: list[RankedSequence]) -> list[RankedSequence]:
-    """Sequences of ascending rank, with an input that must come first put before them."""
+    """Sequences by ascending rank, after putting an input that must come first before them."""
     product, total, taken = factor, factor, 0
     members: ProbeOrder = (i,)
     rank = _ranked(product, total)

@@ -1,13 +1,13 @@
 """A join tree as the set of its intermediate states.
 
-Every node but the topmost keeps its results in a store of its parent: an *intermediate state*, named by the streams it
-joins. Two states of a tree are disjoint or one holds the other, and so the states alone say which tree it is:
+Every node but the topmost keeps its results in a store of its parent: an *intermediate state*, named by its streams.
+Two states of a tree are disjoint, or one contains the other. So the set of states identifies the tree:
 
     (A B C D)       {}
     ((A B) C D)     {AB}
     (((A B) C) D)   {AB, ABC}
 
-State selection adds a state, state removal takes one away, and what changes is the node above it.
+State selection adds a state, state removal removes one. Only the node above that state changes.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from watersmeet.plan.tree import Join, Leaf, nodes_of, streams_of
 
 States: TypeAlias = frozenset[Streams]
 Inputs: TypeAlias = tuple[Streams, ...]
-"""The inputs of a node, by their streams, in the order of their least ones."""
+"""The inputs of a node as sets of streams, ordered by their lowest stream."""
 Nodes: TypeAlias = Mapping[Streams, Inputs]
-"""All nodes of a tree by what they join, with their inputs: the states again, ready to be changed."""
+"""All nodes of a tree: the inputs of each, by the streams that it joins."""
 
 
 def states_of(tree: Join) -> States:
@@ -47,14 +47,14 @@ def parent_of(nodes: Nodes, state: Streams) -> Streams:
 
 
 def with_state(nodes: Nodes, node: Streams, state: Streams) -> Nodes:
-    """The tree in which some inputs of a node are joined by themselves, and the node takes in their results."""
+    """The tree with one more state: some inputs of a node are joined first, and the node takes their results."""
     inside = tuple(each for each in nodes[node] if each & state)
     above = [each for each in nodes[node] if not each & state]
     return {**nodes, state: inside, node: _in_order([*above, state])}
 
 
 def without_state(nodes: Nodes, state: Streams) -> Nodes:
-    """The tree in which a state is not kept: the two nodes below and above it are one."""
+    """The tree without a state: the nodes below and above it become one."""
     parent = parent_of(nodes, state)
     found = {**nodes, parent: _in_order([*(each for each in nodes[parent] if each != state), *nodes[state]])}
     del found[state]
@@ -62,7 +62,7 @@ def without_state(nodes: Nodes, state: Streams) -> Nodes:
 
 
 def tree_of(states: States, everyone: Streams) -> Join:
-    """The tree that has these states; inputs are in the order of their least streams."""
+    """The tree of these states, with inputs ordered by their lowest stream."""
     return tree_and_inputs(states, everyone)[0]
 
 
@@ -80,7 +80,7 @@ def tree_and_inputs(states: States, everyone: Streams) -> tuple[Join, list[Input
 
 
 def partitions(streams: Streams) -> Iterator[Inputs]:
-    """All ways to divide some streams into two or more sets, by their least streams."""
+    """All partitions of some streams into two or more sets, each ordered by lowest stream."""
     for parts in _divisions(streams):
         if len(parts) > 1:
             yield parts

@@ -1,4 +1,4 @@
-"""Under which keys a node's work is distributed: what crosses an exchange, and what runs on one slot.
+"""The keys under which the work of a node is distributed: which rows are exchanged, and what runs on one slot.
 
 The rules are those by which a tree is cut into stages (`plan/stages.py`, `plan/hops.py`), applied to sets of streams:
 
@@ -29,7 +29,7 @@ Key = int
 
 @dataclass(frozen=True, slots=True)
 class NodeKey:
-    """The key that all inputs share; a mixed node has none, but its hops do."""
+    """The key that all inputs share. A mixed node has none; its hops have keys."""
 
     key: Key
     is_mixed: bool
@@ -40,24 +40,24 @@ class NodeKey:
 
 
 class Hop(NamedTuple):
-    """A probe in a mixed node, of rows that hold the same, whichever inputs they came in by."""
+    """A probe in a mixed node, by rows that have bound the same streams, whichever inputs they started at."""
 
     origins: Streams
-    """The inputs that the latest of their rows came in by."""
+    """The inputs at which the rows started."""
     held: Streams
-    """What the rows hold before."""
+    """The streams that the rows have bound before the probe."""
     key: Key
     target: int
     """The number of the input that they probe."""
     is_sent: bool
-    """Whether they cross an exchange before it; otherwise the hop before this one was theirs, too."""
+    """Whether the rows are exchanged before the probe. If not, the previous hop was theirs, too."""
     is_new: bool
-    """Whether they have come in just now."""
+    """Whether this is the first hop of the rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Walks:
-    """The ways of all inputs through a mixed node, in how many stages they are walked, and the probe orders of it."""
+    """The hops of all inputs through a mixed node, the number of stages, and the probe orders."""
 
     hops: Sequence[Hop]
     """Those of one input in the order in which it takes them."""
@@ -77,14 +77,14 @@ def node_key(graph: JoinGraph, inputs: Inputs) -> NodeKey:
 
 
 def walks_along(graph: JoinGraph, inputs: Inputs, orders: Sequence[ProbeOrder]) -> Walks:
-    """The ways of all inputs by given orders."""
+    """The walks of all inputs along given orders."""
     walks = [_walk(graph, inputs, i, order) for i, order in enumerate(orders)]
     stages = few_stages([[hop.key for hop in walk if hop.is_sent] for walk in walks])
     return Walks([hop for walk in walks for hop in walk], len(stages), tuple(orders))
 
 
 def _walk(graph: JoinGraph, inputs: Inputs, origin: int, order: ProbeOrder) -> list[Hop]:
-    """Rows stay under a key as long as what was sent there shares it with what is probed next."""
+    """The hops of one input. Rows stay under a key as long as the next probed input has it as well."""
     streams = held = inputs[origin]
     found: list[Hop] = []
     sent = key = 0

@@ -1,11 +1,11 @@
-"""From a tree with many intermediate states to one with few: give up the one that is cheapest to make anew, repeatedly.
+"""State removal: from a tree with many intermediate states to one with few, one state at a time.
 
-O4; Zhu 2006, 6.2. Without a state, the node that made it and the node that kept it are one, which makes it anew for
-every row that needs it. The state to go is the one with the least *quality*: CPU saved per byte kept. It may be
-negative, where keeping a state costs more than it saves.
+O4; Zhu 2006, 6.2. Without a state, the node that made it and the node that kept it become one, which computes it again
+for every row that needs it. The state with the least *quality* is removed: CPU saved per byte kept. The quality is
+negative where keeping a state costs more than it saves.
 
-The trees come one by one, from the first to the single node over all streams, and whoever asked for them may stop at
-any. (The paper stops at the first that is qualified.)
+The trees are generated one by one, from the given tree to the single node over all streams. The caller may stop at any.
+(The paper stops at the first that is qualified.)
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from watersmeet.optimizer.join_graph import Streams
 from watersmeet.optimizer.shapes import Nodes, States, nodes_in, without_state
 
 LEAST_BYTES = 1e-300
-"""Stands for a state of no bytes in a quality."""
+"""Used in place of zero bytes in a quality."""
 
 
 def remove_states(model: CostModel, start: States) -> Iterator[Plan]:
-    """A tree, and what becomes of it as state after state is removed."""
+    """The given tree, then the trees after each removal."""
     everyone = model.graph.everyone
     nodes: Nodes = nodes_in(start, everyone)
     plan = model.plan_of(nodes)

@@ -1,17 +1,25 @@
 """From one node over all streams to a tree with some intermediate states: keep what is made often and is small.
 
 O3; Zhu 2006, 5.2. An *edge* is a pair of inputs X, Y of the topmost node. Its frequency is the number of probe orders
-of that node in which X and Y stand next to each other, its weight the bytes that a state XY would take (the paper: its
-rows). The edge with the largest ratio of frequency to weight is tried first: X and Y become inputs of a node of their
-own, all probe orders are found anew, and if the tree then takes less CPU it is kept. If none of the first
-EDGES_TRIED / k edges of a node of k inputs helps, that is the end. (The paper tries all; with 20 streams there are 190,
-and finding orders anew is what takes time.)
+of that node in which X and Y stand next to each other, its weight the bytes that a state XY would take. The edge with
+the largest ratio of frequency to weight is tried first: X and Y become inputs of a node of their own, all probe orders
+are found anew, and if the tree then takes less CPU it is kept.
 
 Only binary nodes come of this. So each new node is then merged with a node below it wherever that saves both memory and
 CPU (5.2, operator merging).
 
-The trees come one by one, and whoever asked for them may stop at any. (The paper stops at the first that is qualified,
-or before the memory budget is exceeded.)
+The trees come one by one, and whoever asked for them may stop at any.
+
+Deviations from the paper:
+
+- Frequency. The paper counts how often an edge of the join graph appears in the join sequences: A-B appears in
+  A-C-B, since B is joined with A. Here that counts for C-B: a state saves work where its two parts are met one right
+  after the other, whether a predicate links them or not.
+- Weight. The paper's is rate_X rate_Y s_XY, which is proportional to rows. Here it is bytes, and for as long as the
+  engine keeps them.
+- If none of the first EDGES_TRIED / k edges of a node of k inputs helps, that is the end. The paper tries all; with 20
+  streams there are 190, and finding orders anew is what takes time.
+- The paper stops at the first tree that is qualified, or before the memory budget is exceeded.
 """
 
 from __future__ import annotations

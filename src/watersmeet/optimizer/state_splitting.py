@@ -1,16 +1,16 @@
-"""A binary tree with little intermediate state, from the top: divide the streams into two parts that take little.
+"""A binary tree with little intermediate state, built from the top: divide the streams into two parts of small state.
 
-`min_state.py` always makes the smallest state there is to be made. Where joins make ever more rows, that is the wrong
-end to begin at: nearly all bytes are in the two states below the topmost node, and what it has put together by then is
-what is left over: on one key that all streams share, several times the least possible. So here a tree is divided from
-the top:
+`min_state.py` builds from the bottom and always makes the smallest next state. Where joins make ever more rows, nearly
+all bytes are in the two states below the topmost node, and these are left to chance: on one key that all streams share,
+they are several times the minimum. So here a tree is divided from the top:
 
-- Begin with two divisions: that of another tree, and the streams without the one that leaves least.
-- Move a stream to the other part, or two in opposite directions, whatever saves most, until nothing does.
+- Start with two divisions: that of another tree, and all streams but the one whose removal leaves least.
+- Move a stream to the other part, or swap two, whichever saves most, until nothing does.
 - Take the better of both, and divide its parts in turn.
 
-A stream by itself takes nothing: it is stored in any tree. Without `cartesian`, parts are connected. How near the
-smaller of both trees comes to the least, `benchmarks/optimizer_quality.py` says. The dissertation has the other only.
+A single stream counts nothing: it is stored in any tree. Without `cartesian`, parts are connected.
+`benchmarks/optimizer_quality.py` compares the smaller of both trees with the minimum. Ours; the dissertation builds
+from the bottom only.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from watersmeet.optimizer.min_state import min_state
 from watersmeet.optimizer.shapes import States
 
 SPLIT_STREAMS_MAX = 12
-"""For 20 streams, thousands of states would be looked at, which takes as long as all the rest of a search."""
+"""With 20 streams there would be thousands of states, which takes as long as all the rest of a search."""
 SAVED_MIN = 1e-9
 """As a share: less is rounding."""
 
 
 def small_tree(model: CostModel, *, cartesian: bool) -> States:
-    """The states of a small binary tree: by `min_state`, or from the top."""
+    """The states of the smaller of two binary trees: by `min_state`, and divided from the top."""
     smallest_first = min_state(model, cartesian=cartesian)
     if len(model.graph.streams) > SPLIT_STREAMS_MAX:
         return smallest_first
@@ -38,7 +38,7 @@ def small_tree(model: CostModel, *, cartesian: bool) -> States:
 
 
 def split_states(model: CostModel, tree: States, *, cartesian: bool) -> States:
-    """The states of a binary tree that is divided from the top, beginning each time as another one is."""
+    """The states of a binary tree that is divided from the top, starting from the divisions of another tree."""
     splitting = _Splitting(model, cartesian or not model.graph.connected(model.graph.everyone))
     found: set[Streams] = set()
     ahead = [model.graph.everyone]
@@ -56,13 +56,13 @@ def split_states(model: CostModel, tree: States, *, cartesian: bool) -> States:
 
 
 class _Splitting:
-    """Divisions of some streams into two parts, each named by one of them, and what the parts would take."""
+    """Divisions of some streams into two parts, each named by one of its parts, and the bytes of both."""
 
     def __init__(self, model: CostModel, cartesian: bool) -> None:
         self._model, self._cartesian = model, cartesian
 
     def best(self, streams: Streams, other: Streams) -> Streams:
-        """A good division, from that of another tree and from the stream that had best be left out."""
+        """A good division, found from that of another tree and from the best single stream to leave out."""
         starts = [1 << i for i in bits(streams) if self._allows(streams, 1 << i)]
         starts = sorted(starts, key=lambda part: self._taken(streams, part))[:1]
         if self._allows(streams, other):
@@ -92,7 +92,7 @@ class _Splitting:
 
 
 def _moves(streams: Streams, part: Streams) -> Iterator[Streams]:
-    """What may change sides: a stream, or one of either."""
+    """The possible moves: one stream changes sides, or one of each side."""
     yield from (1 << i for i in bits(streams))
     for i in bits(part):
         yield from (1 << i | 1 << j for j in bits(streams ^ part))

@@ -32,7 +32,7 @@ from typing import TypeAlias
 
 from watersmeet.errors import unknown_name
 from watersmeet.optimizer.cost import CostModel, Plan
-from watersmeet.optimizer.dominating import Budget, Miss, Preference, dominating, misses, rating
+from watersmeet.optimizer.dominating import CPU_HOPELESS, Budget, Miss, Preference, dominating, misses, rating
 from watersmeet.optimizer.exhaustive import undominated_plans
 from watersmeet.optimizer.exploration import explore
 from watersmeet.optimizer.shapes import tree_and_inputs
@@ -207,8 +207,7 @@ def _reason(
     undominated: Sequence[Plan], seen: int | None, budget: Budget, missed: Sequence[Miss], preference: Preference
 ) -> str:
     if missed:
-        which = "the only plan looked at, beyond" if seen == 1 else "no plan fits; this one is nearest"
-        return f"{which} its budgets: {', '.join(map(_missed, missed))}"
+        return f"{_least_bad(undominated, seen, budget)}: {', '.join(map(_missed, missed))}"
     if seen == 1:
         return "the only plan looked at"
     qualified = sum(map(budget.admits, undominated))
@@ -217,7 +216,16 @@ def _reason(
     return f"{best} of {plans}{' within the budgets' if budget.is_set else ''}"
 
 
+def _least_bad(undominated: Sequence[Plan], seen: int | None, budget: Budget) -> str:
+    if seen == 1:
+        return "the only plan looked at, beyond its budgets"
+    if all(budget.cpu_share(plan) > CPU_HOPELESS for plan in undominated):
+        return "no plan keeps up, so memory decides"
+    return "no plan fits; this one is nearest its budgets"
+
+
 def _missed(miss: Miss) -> str:
     if miss.resource == "cpu":
         return f"CPU {format_times(miss.factor)} of {miss.budget:.3g} s/s"
-    return f"state {format_times(miss.factor)} of {format_bytes(round(miss.budget))}"
+    needed = format_times(miss.factor) if miss.budget else format_bytes(round(miss.needed))
+    return f"state {needed} of {format_bytes(round(miss.budget))}"

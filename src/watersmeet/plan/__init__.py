@@ -1,1 +1,1 @@
-"""What will run, as frozen values: which columns are kept, how rows are partitioned, which node probes what."""
+"""The plan, as frozen values: which columns are kept, how rows are partitioned, which node probes what."""

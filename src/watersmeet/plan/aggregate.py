@@ -1,10 +1,10 @@
-"""The physical plan of an aggregation: which accumulators a group keeps, and how they are made, combined and finished.
+"""The physical plan of an aggregation: the accumulators of a group, and how they are made, combined and finished.
 
     joined rows ─▶ accumulators per group, on the slot that joined them ─▶ exchange by group ─▶ store of groups ─▶ rows
 
-An *accumulator* is a column of the store of groups. Two of one group combine by adding them, by taking the lesser or
-the greater, or by uniting sets; so rows, parts of batches, epochs and layers of state all combine in the same way and
-in any order, and the store is merged, kept in memory and recovered like that of a join input.
+An *accumulator* is a column of the store of groups. Two of one group combine by sum, minimum, maximum or union of sets.
+So rows, parts of batches, epochs and layers of state all combine in the same way, in any order. The store is merged,
+kept in memory and recovered like the store of a join input.
 
 | aggregate         | accumulators                                                                                    |
 |-------------------|-------------------------------------------------------------------------------------------------|
@@ -59,12 +59,12 @@ DIGITS_MAX = 38
 SKETCH_BUCKETS = 64
 """Numbers per set of streams in a sketch, a power of two; part of the format of a checkpoint."""
 SAFE_DIGITS = 28
-"""Up to so many digits, no sum of a DECIMAL that anybody will see has more than Arrow's 38."""
+"""With up to so many digits, no realistic sum of a DECIMAL has more than Arrow's 38."""
 
 
 @dataclass(frozen=True, slots=True)
 class Accumulator:
-    """A column of the store of groups: what is made of an argument's value, and how two combine.
+    """A column of the store of groups: how it is made from the value of an argument, and how two combine.
 
     rows: 1.  known: 1 unless NULL.  value: as it is.  high, low: the halves of an integer.  ordered: a float as an
     integer of the same order.  magnitude: without its sign.  sketch: of values, or of known ones, with row ids.
@@ -78,7 +78,7 @@ class Accumulator:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """An aggregate of the query, and the accumulators that it is finished from."""
+    """An aggregate of the query, and the accumulators that its final value is computed from."""
 
     aggregate: Aggregate
     accumulators: tuple[int, ...]
@@ -86,7 +86,7 @@ class Finish:
 
 @dataclass(frozen=True, slots=True)
 class RunningPlan:
-    """The accumulators of a sum that an interval is made of."""
+    """The accumulators of a sum that has an interval."""
 
     sums: int
     magnitudes: int
@@ -95,7 +95,7 @@ class RunningPlan:
 
 @dataclass(frozen=True, slots=True)
 class IntervalPlan:
-    """An aggregate that has an interval, and what it is made of; an average has a count as well."""
+    """An aggregate with an interval, and its sums; an average has a count as well."""
 
     aggregate: int
     value: RunningPlan
@@ -104,7 +104,7 @@ class IntervalPlan:
 
 @dataclass(frozen=True, slots=True)
 class AggregatePlan:
-    """All that slots must know to aggregate."""
+    """The plan of an aggregation, as slots get it."""
 
     stage: int
     keys: tuple[Value, ...]
@@ -126,14 +126,14 @@ class AggregatePlan:
 
     @property
     def frame(self) -> pa.Schema:
-        """Accumulated rows on their way to the slots of their groups; the hash is the runner's to add."""
+        """The schema of accumulated rows in the exchange by group, without the hash, which the runner adds."""
         panes = [] if self.window is None else [pa.field(PANE, pa.int64())]
         keys = [pa.field(key_column(i), key.type) for i, key in enumerate(self.keys)]
         return pa.schema([*panes, *keys, *self.layout.payload])
 
     @property
     def shown_schema(self) -> pa.Schema:
-        """The rows of groups as slots show them: with the accumulators of intervals, which are yet to be made."""
+        """The schema of group rows as slots give them: with the accumulators of intervals, not yet the intervals."""
         made_of = [self.layout.payload.field(i) for i in self.accumulators_of_intervals]
         return pa.schema([*self._without_intervals, *made_of])
 
@@ -144,7 +144,7 @@ class AggregatePlan:
 
     @property
     def output_schema(self) -> pa.Schema:
-        """The rows of groups, before HAVING and the select list."""
+        """The schema of group rows, before HAVING and the select list."""
         names = [bound_column(one.aggregate, bound) for one in self.intervals for bound in BOUNDS]
         return pa.schema([*self._without_intervals, *(pa.field(name, pa.float64()) for name in names)])
 
@@ -164,7 +164,7 @@ class AggregatePlan:
 
     @property
     def is_global(self) -> bool:
-        """Whether there is one group, which exists even without rows."""
+        """Whether there is exactly one group, which exists even without rows."""
         return not self.keys and self.window is None
 
     @property
@@ -180,9 +180,9 @@ def pane_of(window: ResultWindow) -> int:
 def plan_aggregate(
     query: JoinQuery, tree: Join, stage: int, time_type: pa.DataType | None, mode: OutputMode | None
 ) -> AggregatePlan | None:
-    """The plan, if the query aggregates; QueryError for what cannot be grouped by, or a mode that does not fit.
+    """The plan, if the query aggregates; QueryError for a key that cannot be grouped by, or a mode that does not fit.
 
-    Without a mode, a query over windows of the result time appends and all others update.
+    The default mode is append for windows of the result time, and update for all others.
     """
     aggregation = query.aggregation
     if aggregation is None:
@@ -222,7 +222,7 @@ def plan_aggregate(
 
 
 def _intervals(query: JoinQuery, arguments: Sequence[Value], known: list[Accumulator]) -> tuple[IntervalPlan, ...]:
-    """What intervals are made of; accumulators that are new are added to the known ones."""
+    """The plans of the intervals; new accumulators are added to `known`."""
     if query.confidence is None or query.aggregation is None:
         return ()
     sketch = pa.list_(pa.float64())
@@ -259,7 +259,7 @@ def _intervals(query: JoinQuery, arguments: Sequence[Value], known: list[Accumul
 
 
 def _accumulators(aggregate: Aggregate, arguments: Sequence[Value], known: list[Accumulator]) -> tuple[int, ...]:
-    """The accumulators of an aggregate by number; those that are new are added to the known ones."""
+    """The numbers of an aggregate's accumulators; new accumulators are added to `known`."""
     argument, value = aggregate.argument, None
     if argument is not None:
         value = arguments.index(argument)

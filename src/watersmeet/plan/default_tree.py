@@ -1,6 +1,6 @@
-"""The tree that is taken when none is asked for: as few exchanges and as little intermediate state as the keys allow.
+"""The default tree: as few exchanges and as little intermediate state as the keys allow.
 
-Streams that share a key class are joined by one node; its results are then joined with all streams that another class
+Streams that share a key class are joined by one node. Its results are joined with all streams that another class
 connects to them, and so on. One class over all streams gives a single node.
 """
 
@@ -28,7 +28,7 @@ def default_tree(query: JoinQuery) -> Join:
 
 
 def _linked(query: JoinQuery, bound: frozenset[int], rest: frozenset[int]) -> frozenset[int]:
-    """A stream that only a residual predicate connects; failing that, the first that is left."""
+    """A remaining stream that a residual predicate connects; if there is none, the first remaining stream."""
     ordinal = {stream.name: i for i, stream in enumerate(query.streams)}
     for residual in query.residuals:
         streams = frozenset(ordinal[column.stream] for column in columns_of(residual))

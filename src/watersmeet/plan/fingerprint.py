@@ -1,7 +1,7 @@
-"""What a checkpoint was made for, by name: a restart with any other value would join other rows.
+"""The fingerprint of a query, by name: a restart with any other value would join other rows.
 
-What identifies the *query* is apart from the *plan*: the former must not change, the latter is in every manifest.
-Slots, budgets and delays are absent on purpose: they may change between runs.
+The fingerprint of the *query* must not change. The *plan* is apart from it, in every manifest. Slots, budgets and
+delays are absent on purpose: they may change between runs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ HASH_NAME = "xxhash64"
 
 
 def query_marks(query: JoinQuery, plan: JoinPlan) -> dict[str, str]:
-    """Names and values that must not change. Any plan of the query has the same."""
+    """The names and values that must not change. They are the same for all plans of the query."""
     marks = {"streams": ", ".join(plan.names)}
     for i, stream in enumerate(query.streams):
         columns = ", ".join(f"{field.name} {spark_name(field.type)}" for field in stream.schema)
@@ -46,7 +46,7 @@ def query_marks(query: JoinQuery, plan: JoinPlan) -> dict[str, str]:
 
 
 def marks_of_format_1(query: JoinQuery, plan: JoinPlan) -> dict[str, str]:
-    """What format 1 kept of query and plan together."""
+    """The fingerprint of checkpoints of format 1, of query and plan together."""
     marks = {name: mark for name, mark in query_marks(query, plan).items() if not name.startswith("columns read of ")}
     for stage in plan.stages:
         for layout in stage.inputs:
@@ -86,7 +86,7 @@ def window_text(window: ResultWindow) -> str:
 
 
 def kept_names(layout: StoreLayout) -> list[str]:
-    """The fields that a store keeps, by name; values of its stage's own key go without saying."""
+    """The names of the fields that a store keeps, without the values of its stage's own key."""
     names = []
     for field, source in layout.sources:
         if isinstance(field, KeyValue):
@@ -97,7 +97,7 @@ def kept_names(layout: StoreLayout) -> list[str]:
 
 
 def hops_text(stage: StagePlan) -> str:
-    """What a stage of a mixed node does, such as `a → b, b → a`."""
+    """The hops of a stage of a mixed node, such as `a → b, b → a`."""
     return ", ".join(
         f"{hop.node.inputs[0].label} → {' → '.join(layout.label for layout in hop.node.inputs[1:])}"
         for hop in stage.hops

@@ -1,16 +1,16 @@
 """The frame: one schema in which the rows of all streams, and of results between stages, travel through shuffles.
 
     _stage  _stream  _hash  _time   _c0 .. _cp
-    of whom input    key    event   key values and payload, shared
-    it is   of it    hash   time    by type between all inputs
+    number  input    key    event   key values and payload, shared
+            of it    hash   time    by type between all inputs
 
-Inputs with like schemas share columns (the i-th BIGINT of one with the i-th BIGINT of another), so the frame is as
-wide as the widest need per type and not as the sum of the schemas. The key columns of a stage are the same for all
-its inputs. A plan of one stage does without `_stage`; where there are several, `_report` carries what earlier stages
-have to tell the driver along with the rows, and `_results` results that are complete before the last stage, packed.
+Inputs share columns by type (the i-th BIGINT of one with the i-th BIGINT of another), so the frame is as wide as the
+widest input per type, not as the sum of the schemas. The key columns of a stage are the same for all its inputs. A plan
+of one stage has no `_stage`. With several stages, `_report` carries the reports of earlier stages to the driver along
+with the rows, and `_results` carries results that are complete before the last stage, packed.
 
-The *source frame* is what the streams are united in before any plan is applied: the rows as they come, with all that
-any plan may want of them. So a plan can be chosen after the first rows have been seen.
+The *source frame* is the schema in which the streams are united before a plan is applied: the rows as they come, with
+all columns that any plan may read. So a plan can be chosen after the first rows have been seen.
 
     _stream  _time   _s0 .. _sp
 """
@@ -31,7 +31,7 @@ STAGE, STREAM, HASH, TIME, REPORT, RESULTS = "_stage", "_stream", "_hash", "_tim
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The columns of the frame; for every stage those of its key, and for every input of it those of its payload."""
+    """The columns of the frame; for every stage its key columns, and for each of its inputs the payload columns."""
 
     pool: tuple[pa.DataType, ...]
     time_type: pa.DataType | None
@@ -40,7 +40,7 @@ class Frame:
 
     @property
     def has_stages(self) -> bool:
-        """Whether there are several, so that rows say where they go, and meet reports of earlier ones on their way."""
+        """Whether there are several stages, so that rows carry `_stage`, and reports travel with them."""
         return len(self.keys) > 1
 
     @property
@@ -57,7 +57,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class SourceFrame:
-    """The columns in which streams are united; for every stream, by field, the column that holds it."""
+    """The columns of the source frame; for every stream, the column of each field."""
 
     pool: tuple[pa.DataType, ...]
     time_type: pa.DataType | None
@@ -108,7 +108,7 @@ def time_type_of(query: JoinQuery) -> pa.DataType | None:
 
 
 def _place(types: Sequence[pa.DataType], pool: list[pa.DataType], taken: set[int]) -> tuple[int, ...]:
-    """Columns of the pool for values of these types; the pool grows where none is free."""
+    """Columns of the pool for values of these types. The pool grows if none is free."""
     placed: list[int] = []
     for kind in types:
         index = next((i for i, t in enumerate(pool) if i not in taken and t.equals(kind)), len(pool))

@@ -1,9 +1,9 @@
-"""In which few stages the inputs of a mixed node can be served, when each has a sequence of keys to go by.
+"""A short sequence of stages for a mixed node in which each input has a sequence of keys to follow.
 
-A stage has one key, and everyone whose next key it is takes a step. So the keys of the stages are a sequence that holds
-each of the given ones in its order: a shortest common supersequence. To find it takes exponential time; here all
-prefixes are followed at once, one stage at a time, and of those that have come to different places the WIDTH are kept
-that leave fewest steps. With four inputs that is nearly all of them, and with eight it takes some milliseconds.
+A stage has one key, and every input whose next key it is takes a step. So the keys of the stages are a common
+supersequence of the given sequences. The shortest takes exponential time, so this is a beam search: all prefixes are
+extended one stage at a time, and the WIDTH states with the fewest remaining steps are kept. With four inputs that is
+nearly all of them; with eight it takes some milliseconds.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 def few_stages(walks: Sequence[Sequence[Key]]) -> tuple[Key, ...]:
-    """The keys of the stages. It depends on which keys are equal, and not on what they are."""
+    """The keys of the stages. The result depends only on which keys are equal."""
     reached: dict[tuple[int, ...], tuple[Key, ...]] = {(0,) * len(walks): ()}
     while True:
         following: dict[tuple[int, ...], tuple[Key, ...]] = {}

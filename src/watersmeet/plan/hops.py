@@ -1,25 +1,25 @@
-"""A node over several keys: in which order each input probes the others, under which keys, and in how few stages.
+"""A node over several keys (a *mixed* node): the path of probes of each input, and the stages that serve all paths.
 
-(a b c) on a.x = b.x AND b.y = c.y has no key that all its inputs share. Each input follows a path of *steps* of its
-own, a step being the probes that need no exchange between them:
+(a b c) on a.x = b.x AND b.y = c.y has no key that all its inputs share. Each input follows its own path of *steps*. A
+step is a sequence of probes without an exchange between them:
 
     a:  x: b   then  y: c
     b:  x: a   then  y: c
     c:  y: b   then  x: a
 
 Between two steps rows are exchanged. Steps of different inputs under one key share a stage (here x, y, x: three stages
-serve all paths). Paths follow the probe orders of the node, in few stages (`hop_schedule.py`). Without such orders
-nothing is known of the data, and paths are made for few stages by a rule: the next stage is for the input that has come
-least far, of several for the one with fewest keys to go on under; and of these keys it has the one under which most
-inputs can take a step. So inputs at the edge of the join graph go first, come to hold the same as others, and go on
-together with them.
+serve all paths). Paths follow the probe orders of the node, in few stages (`hop_schedule.py`). Without probe orders a
+rule makes paths for few stages. The next stage serves the input that has taken the fewest steps; among several, the one
+with the fewest possible next keys. Of these keys it takes the one under which most inputs can step. So inputs at the
+edge of the join graph go first, reach the same partial results as others, and continue together with them.
 
-With n inputs linked as a tree, each pair by a key of its own, no rule needs fewer than 2n - 3 stages: of two keys, rows
-from one end of the tree meet the one first, and rows from the other end the other, so only one key can do with a single
-stage. By the rule, chains and stars take as many, other trees a few more (`benchmarks/hop_stages.py`).
+With n inputs linked as a tree, each pair by a key of its own, at least 2n - 3 stages are needed. For any two keys, rows
+from one end of the tree meet one key first, and rows from the other end meet the other. So only one key can occur in a
+single stage; all others occur twice. Chains and stars reach this minimum by the rule, other trees take a few more
+(`benchmarks/hop_stages.py`).
 
-A store is indexed under each key that it is probed by. An index is kept by the first stage that probes it, and the
-later stages with that key read it. A step with the empty key joins what no key covers: one slot, every pair compared.
+A store is indexed under each key that it is probed by. The first stage that probes an index keeps it; later stages with
+that key read it. A step with the empty key joins what no key covers: on one slot, comparing every pair.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from watersmeet.query.logical import JoinQuery
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Rows of `rows`, whose origin is the input number `origin` of the node, probe `targets` (inputs) under a key."""
+    """The rows of tree `rows`, which started at input `origin` of the node, probe the inputs `targets` under a key."""
 
     origin: int
     rows: Tree
@@ -46,7 +46,7 @@ class Step:
     last: bool
 
     def joined(self, node: Join) -> Join:
-        """The tree of what the step yields."""
+        """The tree of the results of the step."""
         return Join((self.rows, *(node.inputs[j] for j in self.targets)))
 
 
@@ -59,7 +59,7 @@ class HopStage:
 
 
 def is_mixed(query: JoinQuery, node: Join) -> bool:
-    """Whether a node has no key that all its inputs share, but some that some of them do."""
+    """Whether no key is shared by all inputs of a node, but some key by some of them."""
     if node_key(query, node):
         return False
     pairs = (Join((a, b)) for i, a in enumerate(node.inputs) for b in node.inputs[:i])
@@ -80,13 +80,13 @@ def hop_stages(query: JoinQuery, node: Join, orders: tuple[ProbeOrder, ...] | No
 
 
 def hop_orders(stages: Sequence[HopStage], inputs: int) -> tuple[ProbeOrder, ...]:
-    """In which order each input of the node meets the others."""
+    """The order in which each input of the node probes the others."""
     steps = [step for stage in stages for step in stage.steps]
     return tuple(tuple(j for step in steps if step.origin == i for j in step.targets) for i in range(inputs))
 
 
 def _walk(query: JoinQuery, node: Join, origin: int, order: ProbeOrder) -> list[Step]:
-    """The steps of an input along its order: rows stay where they are as long as that is the place for the next one."""
+    """The steps of an input along its probe order. Rows stay under a key as long as it serves the next probe."""
     rows, left = node.inputs[origin], list(order)
     steps: list[Step] = []
     while left:
@@ -120,7 +120,7 @@ def _by_rule(query: JoinQuery, node: Join) -> list[HopStage]:
 
 
 def _next_key(possible: Sequence[set[Key]], left: Sequence[Sequence[int]]) -> Key:
-    """The key of the next stage, by the keys under which each input can go on, and the inputs that it has to probe."""
+    """The key of the next stage, given the possible next keys of each input and the inputs it has still to probe."""
     able = [i for i, keys in enumerate(possible) if keys]
     if not able:
         return ()

@@ -1,4 +1,4 @@
-"""Under which key classes a node joins, and the trail of keys that a row has been partitioned by on its way."""
+"""The key classes of a node, and the trail of keys by which a row was partitioned before."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from watersmeet.plan.tree import Join, Leaf, Tree, streams_of
 from watersmeet.query.logical import JoinQuery, KeyClass
 
 Key = tuple[int, ...]
-"""Key classes, by number; the empty key is that of nodes which no key covers."""
+"""Key classes, by number. The empty key is for nodes that no key covers."""
 
 
 def node_key(query: JoinQuery, node: Join) -> Key:
-    """The key classes that all inputs of a node have a column of."""
+    """The key classes that have a column in every input of a node."""
     inputs = [streams_of(child) for child in node.inputs]
     return tuple(i for i, c in enumerate(query.classes) if all(c.streams & streams for streams in inputs))
 
@@ -29,7 +29,7 @@ def trail(query: JoinQuery, tree: Tree) -> tuple[Key, ...]:
 
 NO_KEY = "no key"
 GROUPS_KEY = "groups"
-"""The key of the store of an aggregation: what the query groups by."""
+"""The key of the store of an aggregation: the GROUP BY keys."""
 
 
 def key_text(query: JoinQuery, key: Key) -> str:

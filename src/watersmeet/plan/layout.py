@@ -1,20 +1,21 @@
-"""Which fields a store keeps, and where each value can be found again.
+"""Which fields a store keeps, and where each value is found.
 
-A store holds the rows of one input of a join node: of a stream, or the results of another node. Only what is read above
-is kept, and nothing is kept twice:
+A store holds the rows of one input of a join node: of a stream, or the results of another node. It keeps only fields
+that are read above the node, and none twice:
 
 | field                                           | source    | why                                            |
 |-------------------------------------------------|-----------|------------------------------------------------|
 | the value of a key class of the stage           | `key`     | runs hold each distinct key once               |
-| a column that can be had back from such a value | `key`     |                                                |
+| a column that can be cast back from such a key  | `key`     |                                                |
 | the event time of a stream in a windowed query  | `time`    | the run's codes hold it                        |
 | anything else that is read                      | `payload` | one Arrow column of the run, in row order      |
 
 Key values are cast to the type of their class and normalised (-0.0 to 0.0, one NaN), so a floating-point column is
-payload where it is read. In a windowed query the rows of a node's results are *intervals* [latest, limit): `latest`
-is their greatest event time, which the codes hold, and `limit` the least t_i + W_i, which is a payload column. Rows
-that were joined under other keys before also carry their partition groups under those keys, two bytes each, so that
-results can be traced to the groups that had a part in them.
+payload where it is read. In a windowed query the rows of a node's results are *intervals* [latest, limit): `latest` is
+their greatest event time, which the codes hold, and `limit` the least t_i + W_i, which is a payload column (the least
+64-bit integer where that is later than any time, see `state/moments.py`). Rows that were joined under other keys before
+also carry their partition groups under those keys, two bytes each. So results can be traced to the groups that
+contributed to them.
 """
 
 from __future__ import annotations
@@ -34,8 +35,6 @@ from watersmeet.query.types import recoverable
 
 LIMIT = "_limit"
 GROUP = "_group"
-ENDLESS_US = 1 << 60
-"""More than between any two Spark timestamps, and small enough to be added to one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +57,10 @@ class ColumnSource:
 
 
 class StoreName(NamedTuple):
-    """A store by what it is, not by its place in a plan: a checkpoint outlives the plan it was written by.
+    """The name of a store by its contents, not by its place in a plan: a checkpoint outlives its plan.
 
-    Within one plan no two stores have the same streams and key: every tree is an input of one node, and a stage of hops
-    keeps an index of an input once per key.
+    No two stores of a plan have the same streams and key. Every tree is an input of one node, and hop stages keep one
+    index of an input per key.
     """
 
     streams: str
@@ -71,7 +70,7 @@ class StoreName(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoreLayout:
-    """One input of a join node: what it holds, for how long its rows count, and its fields."""
+    """One input of a join node: its tree, how long its rows live, and its fields."""
 
     tree: Tree
     label: str
@@ -85,7 +84,7 @@ class StoreLayout:
     trail: tuple[Key, ...] = ()
     """Earlier keys of the rows; the last payload columns hold their groups under these."""
     name: StoreName = dataclasses.field(init=False, repr=False, compare=False)
-    """What a checkpoint calls the store."""
+    """The name of the store in a checkpoint."""
 
     def __post_init__(self) -> None:
         streams = self.label.replace("(", "").replace(")", "").split()
@@ -101,9 +100,9 @@ class StoreLayout:
 
 
 def fields_above(query: JoinQuery, tree: Tree) -> list[Field]:
-    """What is read of a tree's rows outside of it: selected columns, columns of residual predicates that it does not
-    bind (a stream binds none, not even those over it alone), and values of key classes that reach out of it. For the
-    whole join: the selected columns."""
+    """The fields of a tree's rows that are read outside of it: selected columns, columns of residual predicates that
+    the tree does not bind (a stream binds none), and values of key classes that other streams share. For the whole
+    join: the selected columns."""
     inside = streams_of(tree)
     ordinal = {stream.name: i for i, stream in enumerate(query.streams)}
     columns = list(query.read_columns)
@@ -155,7 +154,7 @@ def lay_out(query: JoinQuery, tree: Tree, key: Key, label: str) -> StoreLayout:
 
 
 def _component(query: JoinQuery, field: Field, key: Key) -> int | None:
-    """The component of the stage's key from which the field can be had."""
+    """The component of the stage's key that has the value of the field, or None."""
     if isinstance(field, KeyValue):
         return key.index(field.key_class) if field.key_class in key else None
     ordinal = [stream.name for stream in query.streams].index(field.stream)
@@ -173,7 +172,7 @@ def is_event_time(query: JoinQuery, tree: Tree, field: Field) -> bool:
 
 
 def _span(query: JoinQuery, streams: Iterable[int]) -> int | None:
-    """The longest window among the streams; None where one is unbounded, or longer than any two events are apart."""
+    """The longest window among the streams; None where one is unbounded."""
     windows = [query.windows_us[stream] for stream in streams]
-    longest = max(ENDLESS_US if window is None else window for window in windows)
-    return longest if longest < ENDLESS_US else None
+    bounded = [window for window in windows if window is not None]
+    return max(bounded) if len(bounded) == len(windows) else None

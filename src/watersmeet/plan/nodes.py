@@ -37,7 +37,7 @@ class ClassEquality:
 
 @dataclass(frozen=True, slots=True)
 class NodePlan:
-    """One join node: its inputs, in which order each probes the others, and what is checked and handed on."""
+    """One join node: its inputs, their probe orders, the predicates, and the fields of its results."""
 
     tree: Join
     key: Key
@@ -70,7 +70,7 @@ def plan_node(
     first_store: int,
     orders: ProbeOrders = NO_ORDERS,
 ) -> NodePlan:
-    """The plan of a node under a key; every input probes the others in their order, unless another one is given."""
+    """The plan of a node under a key. Every input probes the others in their order, unless `orders` says otherwise."""
     return NodePlan(
         tree=tree,
         key=key,
@@ -91,8 +91,8 @@ def label_of(query: JoinQuery, tree: Tree) -> str:
 
 
 def _residuals(query: JoinQuery, node: Join) -> tuple[Residual, ...]:
-    """The residual predicates that this node is the first to bind: those over several inputs, and those over one
-    stream where that stream is an input itself. In the order in which they are applied."""
+    """The residual predicates that this node is the first to bind, in the order in which they are applied: those over
+    several inputs, and those over one stream that is itself an input."""
     ordinal = {stream.name: i for i, stream in enumerate(query.streams)}
     inputs = [streams_of(child) for child in node.inputs]
     joined = [streams_of(child) for child in node.inputs if isinstance(child, Join)]

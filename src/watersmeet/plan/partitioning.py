@@ -6,7 +6,7 @@ group without ever re-hashing. A group is a *contiguous range of the hash space*
     group = floor(upper 32 bits of the hash * partitions / 2**32)
 
 so a run that is sorted by hash is also sorted by group, and the rows of any range of groups are one slice of it.
-The same formula stands in `runtime/spark/frames.py` as a Spark expression; a test keeps the two equal.
+`runtime/spark/frames.py` has the same formula as a Spark expression; a test keeps the two equal.
 """
 
 from __future__ import annotations
@@ -29,5 +29,5 @@ def first_hash(group: int, partitions: int) -> int:
 
 
 def even_assignment(partitions: int, slots: int) -> tuple[int, ...]:
-    """The slot of every group when groups are dealt out in contiguous, equal shares."""
+    """The slot of every group, with contiguous, equal shares."""
     return tuple(group * slots // partitions for group in range(partitions))

@@ -1,8 +1,7 @@
 """Placement: per key, which slot owns which partition group (DESIGN 3).
 
-Rows of one group under one key are stored and joined on one slot. Nothing assumes that the groups of a slot are
-contiguous, or that two keys are placed alike; but a store that several stages of hops probe lies where its key says, so
-they all find it.
+Rows of one group under one key are stored and joined on one slot. The groups of a slot need not be contiguous, and two
+keys may be placed differently. A store that several hop stages probe is placed by its key, so all of them find it.
 """
 
 from __future__ import annotations

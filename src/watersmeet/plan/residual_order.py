@@ -1,9 +1,8 @@
-"""In which order a node applies its residual predicates: cheap before dear, as far as nothing then fails that would not
-have failed in the order of the text.
+"""The order in which a node applies its residual predicates: cheap before expensive, without new failures.
 
 A predicate that may raise is evaluated only on rows that all predicates before it in the text have let pass, so that
-`b.n <> 0 AND a.n / b.n > 2` is as safe as it reads. One that cannot raise may come earlier than in the text. So any two
-stay in the order of the text if the later one may raise; among the rest the cheapest is next.
+`b.n <> 0 AND a.n / b.n > 2` is as safe as it reads. A predicate that cannot raise may run earlier than in the text. So
+any two stay in the order of the text if the later one may raise; of the others the cheapest is next.
 
 Spark evaluates LIKE, regular expressions and the like, at the source or on the results: no residual has them.
 """
@@ -35,7 +34,7 @@ from watersmeet.query.types import is_floating
 
 
 class Cost(IntEnum):
-    """What a predicate costs per row, by the dearest thing in it."""
+    """The cost of a predicate per row, by its most expensive part."""
 
     NUMBERS = 0
     """Values of a fixed width: numbers, times, booleans."""
@@ -44,7 +43,7 @@ class Cost(IntEnum):
     ARRAY_CALL = 2
     """A registered predicate that takes whole arrays."""
     ROW_CALL = 3
-    """One that is called row by row."""
+    """A registered predicate that is called row by row."""
 
 
 def evaluation_order(predicates: Sequence[Expression], column_type: ColumnType) -> list[int]:

@@ -1,9 +1,9 @@
 """The physical plan: nodes of the join tree, fused into stages by key, with one exchange between two stages.
 
-A node is keyed by the key classes that all its inputs have a column of. A child with the same key as its parent runs
-in the same stage, on the same slot, without an exchange; a child with another key makes a stage of its own, whose
-results are sent on within the same micro-batch. A node whose inputs share no class, but some of which do, is probed hop
-by hop in several stages (`plan/hops.py`); one that no key covers at all runs on one slot, under a constant key.
+A node is keyed by the key classes that all its inputs have a column of. A child with the same key as its parent runs in
+the same stage, on the same slot, without an exchange. A child with another key makes a stage of its own, whose results
+are sent on within the same micro-batch. A node without a common key, some of whose inputs share one, is probed hop by
+hop in several stages (`plan/hops.py`). A node that no key covers runs on one slot, under a constant key.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ class Index:
 
     layout: StoreLayout
     arrivals: int | None
-    """The input of the stage whose rows are new to it; None where no probe of the stage may see them."""
+    """The input of the stage that has its new rows; None where no probe of the stage may see them."""
     kept_in: tuple[int, int]
     """The stage that keeps it, and its number among the stores of that stage."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """An index of the stage, and whether the rows that are new to it are probed too."""
+    """An index of the stage, and whether its new rows are probed too."""
 
     index: int
     with_arrivals: bool
@@ -61,8 +61,8 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class HopPlan:
-    """Rows of one input of a stage probe some of its indexes; `node` has them as its first input, and these as the
-    others."""
+    """Rows of one input of a stage probe some of its indexes. The first input of `node` is these rows; the others are
+    the indexes."""
 
     node: NodePlan
     rows: int
@@ -122,7 +122,7 @@ class OutputColumn:
 
 @dataclass(frozen=True, slots=True)
 class JoinPlan:
-    """All that slots must know to run the join; it holds no state and no decision that may change the results."""
+    """The plan of a join, as slots get it. It holds no state."""
 
     trees: tuple[Join, ...]
     stages: tuple[StagePlan, ...]
@@ -133,7 +133,7 @@ class JoinPlan:
     names: tuple[str, ...]
     aggregate: AggregatePlan | None = None
     orders: ProbeOrders = field(default_factory=dict)
-    """Of the nodes that were given other probe orders than that of the tree."""
+    """The probe orders of the nodes whose orders differ from the tree's."""
 
     @property
     def stage_count(self) -> int:
@@ -160,24 +160,24 @@ class JoinPlan:
         return self.stages[stage].key_text if stage < len(self.stages) else GROUPS_KEY
 
     def name_of_stage(self, stage: int) -> str:
-        """A stage by what it is; stages of hops of one node that have the same key share a name."""
+        """The name of a stage by its contents. Hop stages of one node that have the same key share a name."""
         if stage == len(self.stages):
             return GROUPS_KEY
         streams = sorted(self.names[stream] for stream in streams_of(self.stages[stage].node))
         return f"{' '.join(streams)} by {self.key_of_stage(stage)}"
 
     def heir(self, stage: int) -> int:
-        """The stage that passes on what a stage has to tell the driver."""
+        """The stage that carries the reports of a stage to the driver."""
         return min(self.stages[stage].sends_to, default=len(self.stages) - 1)
 
     @property
     def output_schema(self) -> pa.Schema:
-        """The joined rows: results, or what is to be aggregated."""
+        """The schema of joined rows: results, or the rows to aggregate."""
         return pa.schema([pa.field(column.name, column.type) for column in self.output])
 
     @property
     def to_group(self) -> pa.Schema:
-        """Joined rows of which Spark computes what they are grouped by: the time of the result, and their columns."""
+        """The schema of joined rows whose group keys Spark computes: the result time and the columns."""
         return pa.schema([pa.field(RESULT_TIME_US, pa.int64()), *self.output_schema])
 
 
@@ -224,7 +224,7 @@ def plan_join(
 
 @dataclass(frozen=True, slots=True)
 class _Sketch:
-    """A stage before it is known where the other stages stand."""
+    """A stage before the numbers of the other stages are known."""
 
     root: Join
     key: Key
@@ -315,7 +315,8 @@ def _hops(
 
 
 def _exchanges(stages: list[StagePlan]) -> list[object]:
-    """What all slots must agree on: which fields go where under which key, and not how a stage is shaped inside."""
+    """What must be equal on all slots: which fields are exchanged under which key. The shapes inside a stage may
+    differ."""
     return [
         (
             s.key,

@@ -27,7 +27,7 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """A node; its results are the rows of its inputs that belong together."""
+    """A node. A result combines matching rows, one of each input."""
 
     inputs: tuple[Tree, ...]
 
@@ -65,7 +65,7 @@ def tree_text(tree: Tree, names: Sequence[str]) -> str:
 
 
 def parse_tree(text: str, names: Sequence[str]) -> Join:
-    """The tree that a text describes; every stream must stand in it once."""
+    """The tree that a text describes. It must name every stream once."""
     tokens = _tokens(text)
     ordinal = {name.lower(): i for i, name in enumerate(names)}
     position = 0

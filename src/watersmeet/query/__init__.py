@@ -1,1 +1,1 @@
-"""What was asked: streams, predicates, windows and result columns, checked and resolved before anything runs."""
+"""The query: streams, predicates, windows and result columns, checked and resolved before anything runs."""

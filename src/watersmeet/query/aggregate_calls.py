@@ -1,6 +1,6 @@
 """Calls of aggregates in a text: `count(*)`, `count(DISTINCT a.x)`, `sum(a.x * 2)`.
 
-What Spark also takes inside or behind such a call (FILTER, DISTINCT in a sum, several arguments) is refused by name.
+Spark also accepts FILTER, DISTINCT in a sum, and several arguments. These are refused by name.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NAMES: dict[str, AggregateName] = {
 
 @dataclass(frozen=True, slots=True)
 class AggregateCall:
-    """A call: the text of its argument (none: all rows count), where that starts, and where the call ends."""
+    """A call: the text of its argument (None for `count(*)`), where the argument starts, and where the call ends."""
 
     function: AggregateName
     argument: str | None
@@ -55,7 +55,7 @@ class AggregateCall:
 
 
 def aggregate_call(text: str, entries: Sequence[Entry], i: int) -> AggregateCall | None:
-    """The call that starts at an entry; positions in errors are relative to it."""
+    """The aggregate call that starts at an entry. Positions in errors are relative to that entry."""
     words = [entry.word for entry in entries]
     name = str(words[i][0])
     if len(words[i]) > 1 or name not in SUPPORTED_AGGREGATES or words[i + 1 : i + 2] != [("(",)]:
@@ -95,7 +95,7 @@ def _check_arguments(name: str, words: Sequence[Word], distinct: bool) -> None:
         wanted = "*" if name == "count" else "stream.column"
         raise _unsupported(f"{name}() without an argument", f"write {name}({wanted})", 0)
     if distinct and name != "count":
-        # The least of distinct values is the least of all.
+        # DISTINCT changes nothing: the least distinct value is the least value.
         hint = f"write {name}(...) without it" if name in ("min", "max") else "only count takes it"
         raise _unsupported(f"DISTINCT in {name}()", hint, 0)
     if words[-1] == ("*",) and (name != "count" or distinct or len(words) > 1):

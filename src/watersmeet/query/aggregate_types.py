@@ -1,4 +1,4 @@
-"""Which aggregates there are of which types, and the type of what they compute: Spark's rules.
+"""Which aggregates take which types, and the type of the result: Spark's rules.
 
 | aggregate             | argument        | type of the result                                   |
 |-----------------------|-----------------|------------------------------------------------------|
@@ -23,7 +23,7 @@ from watersmeet.query.types import DECIMAL_DIGITS_MAX, is_atomic, is_decimal, is
 
 
 def aggregate_type(function: AggregateName, argument: pa.DataType) -> pa.DataType:
-    """The type of an aggregate; QueryError if there is none of such an argument."""
+    """The result type of an aggregate; QueryError if it does not take such an argument."""
     match function:
         case "count":
             return pa.int64()

@@ -1,7 +1,7 @@
-"""Aggregates over a join, as asked: what rows are grouped by, what is computed of each group, and over which times.
+"""Aggregates over a join: grouping keys, aggregates, and windows of the result time.
 
-An aggregation stands between the joined rows and the select list. Its keys and arguments are *values* of joined rows;
-the select list and HAVING are then Spark SQL over one row per group, whose columns are named here:
+An aggregation lies between the joined rows and the select list. Its keys and arguments are *values* of joined rows. The
+select list and HAVING are Spark SQL over one row per group, whose columns are named here:
 
     joined row ── values ──▶ group: `_k0` .. `_kn`, `_a0` .. `_am`, `window` ── having, select ──▶ result row
 
@@ -23,14 +23,14 @@ AggregateName: TypeAlias = Literal["count", "sum", "min", "max", "avg", "count_d
 WINDOW = "window"
 """The name of the struct (start, end) in the rows of groups of a windowed aggregation."""
 RESULT_TIME = "result_time"
-"""What a query calls the time of a joined row."""
+"""The name of the result time in queries."""
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value computed of a joined row.
+    """A value computed from a joined row.
 
-    `expression` is the engine's own form of it, where it has one; else `sql`, over internal names, is left to Spark.
+    If the engine can compute it, `expression` is set. Otherwise Spark evaluates `sql`, over internal names.
     """
 
     sql: str
@@ -62,7 +62,7 @@ class ResultWindow:
 
 @dataclass(frozen=True, slots=True)
 class Aggregation:
-    """Groups of joined rows and what is computed of them; without keys and window there is one group."""
+    """Grouping keys and aggregates. Without keys and window there is one group."""
 
     keys: tuple[Value, ...]
     aggregates: tuple[Aggregate, ...]

@@ -1,7 +1,7 @@
-"""What the query needs to know from Spark: the type of an expression that Spark will evaluate.
+"""The one question that a query asks Spark: the type of an expression that Spark will evaluate.
 
-The query itself knows no Spark. Whoever builds it hands in this one question, or None where there is nobody to ask (the
-in-process runner): then only what the engine evaluates by itself can be used.
+The query package does not import Spark. The caller passes this function in. The in-process runner passes None; then
+only expressions that the engine evaluates can be used.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The rules are Spark's in ANSI mode, minus those that depend on a session time zone (dates against timestamps, TIMESTAMP
 against TIMESTAMP_NTZ) or that guess (strings against numbers): those are refused before the query starts.
-The evaluator asks the same functions, so that what was checked is what runs.
+The evaluator calls the same functions, so the checked types are those that run.
 
 | operation                          | type of the result                                              |
 |------------------------------------|-----------------------------------------------------------------|
@@ -24,10 +24,12 @@ from collections.abc import Callable, Iterable
 import pyarrow as pa
 
 from watersmeet.errors import QueryError
+from watersmeet.query.as_sql import to_sql
 from watersmeet.query.expressions import (
     Abs,
     And,
     Arithmetic,
+    ArithmeticOp,
     Call,
     Column,
     Compare,
@@ -38,7 +40,6 @@ from watersmeet.query.expressions import (
     Negate,
     Not,
     Or,
-    to_text,
 )
 from watersmeet.query.types import (
     DECIMAL_DIGITS_MAX,
@@ -62,7 +63,7 @@ ColumnType = Callable[[Column], pa.DataType]
 
 
 def comparison_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    """Like `common_key_type`, but knows NULL, and compares decimals of any two precisions exactly."""
+    """Like `common_key_type`, but also for NULL, and exact for decimals of any two precisions."""
     if left == pa.null() or right == pa.null():
         other = right if left == pa.null() else left
         return other if other == pa.null() or is_atomic(other) or is_decimal(other) else None
@@ -143,7 +144,7 @@ def type_of(expr: Expression, column_type: ColumnType) -> pa.DataType:
         case Negate(operand) | Abs(operand):
             type_ = type_of(operand, column_type)
             if not (is_numeric(type_) or is_duration(type_)):
-                raise _mismatch(f"{in_words(operand)} is {spark_name(type_)}, not a number")
+                raise _mismatch(f"{to_sql(operand)} is {spark_name(type_)}, not a number")
             return type_
         case And(left, right) | Or(left, right):
             _check_condition(left, column_type)
@@ -169,22 +170,22 @@ def check_predicate(expr: Expression, column_type: ColumnType) -> None:
 def _check_condition(expr: Expression, column_type: ColumnType) -> None:
     type_ = type_of(expr, column_type)
     if type_ not in (pa.bool_(), pa.null()):
-        raise _mismatch(f"{in_words(expr)} is {spark_name(type_)}, not a condition", "compare it with something")
+        raise _mismatch(f"{to_sql(expr)} is {spark_name(type_)}, not a condition", "compare it with something")
 
 
 def _compared(left: Expression, right: Expression, column_type: ColumnType) -> pa.DataType:
     left_type, right_type = type_of(left, column_type), type_of(right, column_type)
     if comparison_type(left_type, right_type) is None:
-        sides = (f"{in_words(left)} ({spark_name(left_type)})", f"{in_words(right)} ({spark_name(right_type)})")
+        sides = (f"{to_sql(left)} ({spark_name(left_type)})", f"{to_sql(right)} ({spark_name(right_type)})")
         raise _mismatch(f"cannot compare {sides[0]} with {sides[1]}")
     return pa.bool_()
 
 
-def _computed(op: str, left: Expression, right: Expression, column_type: ColumnType) -> pa.DataType:
+def _computed(op: ArithmeticOp, left: Expression, right: Expression, column_type: ColumnType) -> pa.DataType:
     left_type, right_type = type_of(left, column_type), type_of(right, column_type)
     result = arithmetic_type(op, left_type, right_type)
     types = f"({spark_name(left_type)} {op} {spark_name(right_type)})"
-    what = f"cannot compute {in_words(left)} {op} {in_words(right)} {types}"
+    what = f"cannot compute {to_sql(Arithmetic(op, left, right))} {types}"
     if result is None and is_numeric(left_type) and is_numeric(right_type):
         raise _mismatch(what, "between streams a decimal result must be exact and fit 38 digits: cast to DOUBLE first")
     if result is None:
@@ -198,19 +199,6 @@ def _whole_days(expr: Expression, column_type: ColumnType) -> bool:
     if not is_duration(type_of(expr, column_type)):
         return True
     return isinstance(expr, Literal) and expr.value % DAY_US == 0
-
-
-def in_words(expr: Expression) -> str:
-    """An expression as the user would write it, for messages."""
-    match expr:
-        case Column(stream, name):
-            return f"{stream}.{name}"
-        case Literal(None, _):
-            return "NULL"
-        case Literal(value, _):
-            return repr(value) if isinstance(value, str | bytes) else str(value)
-        case _:
-            return to_text(expr)
 
 
 def _mismatch(message: str, hint: str = CAST_HINT) -> QueryError:

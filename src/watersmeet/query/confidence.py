@@ -1,8 +1,8 @@
-"""Online aggregation, as asked: running SUM, COUNT and AVG with an interval for their final values.
+"""Online aggregation in a query: running SUM, COUNT and AVG with an interval for their final values.
 
-What it rests on is said in `engine/intervals.py`: finite streams whose rows arrive in random order, and of which it is
-known how many there will be. So it is for joins without windows. Every stream gets a *row id*, a derived column with a
-hash of the whole row, and every result column that is just such an aggregate is followed by three more:
+The assumptions are in `engine/intervals.py`: finite streams of known length whose rows arrive in random order. So it is
+for joins without windows. Every stream gets a *row id*, a derived column with a hash of the whole row. Every result
+column that is exactly such an aggregate is followed by three more:
 
     sum(b.price) AS total        total, total_estimate, total_low, total_high
 """
@@ -28,7 +28,7 @@ STREAMS_MAX = 5
 
 
 def with_confidence(query: JoinQuery, level: float, expected_rows: Mapping[str, int]) -> JoinQuery:
-    """The query with intervals; OptionError where they would mean nothing."""
+    """The query with intervals; OptionError if the query does not meet their assumptions."""
     aggregation = query.aggregation
     if aggregation is None or not (plain := _plain_aggregates(query, aggregation)):
         raise _unfit("no result column is a SUM, COUNT or AVG", "select one, such as 'sum(a.price) AS total'")
@@ -54,7 +54,7 @@ def bound_column(aggregate: int, bound: str) -> str:
 
 
 def _plain_aggregates(query: JoinQuery, aggregation: Aggregation) -> dict[str, int]:
-    """The aggregates that are result columns as they are, by name of the column."""
+    """The result columns that are exactly one aggregate, by name."""
     numbers = {quote(aggregate_column(i)): i for i, a in enumerate(aggregation.aggregates) if a.function in FUNCTIONS}
     return {item.name: numbers[item.sql] for item in query.select if item.sql in numbers}
 
@@ -66,7 +66,7 @@ def _bounds(item: SelectItem, plain: Mapping[str, int]) -> list[SelectItem]:
 
 
 def _with_row_id(stream: Stream) -> Stream:
-    """The stream with a hash of the whole row; of maps there is none."""
+    """The stream with a row id, a hash of the whole row. Maps cannot be hashed: refused."""
     own = [f for f in stream.schema if f.name not in {d.name for d in stream.derived} and not _has_map(f.type)]
     taken = {name.lower() for name in stream.schema.names}
     name = next(n for n in (ROW_ID, *(f"{ROW_ID}{i}" for i in range(len(taken) + 1))) if n not in taken)
@@ -76,7 +76,7 @@ def _with_row_id(stream: Stream) -> Stream:
 
 
 def _has_map(kind: pa.DataType) -> bool:
-    """Whether there is a map in it, however deep: Spark hashes none."""
+    """Whether the type contains a map at any depth. Spark cannot hash maps."""
     if pa.types.is_nested(kind) and not pa.types.is_map(kind):
         return any(_has_map(kind.field(i).type) for i in range(kind.num_fields))
     return pa.types.is_map(kind)

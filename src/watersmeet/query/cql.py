@@ -5,10 +5,9 @@
          bids [UNBOUNDED] AS b                        WITHIN 10 MINUTES
     WHERE a.lot = b.lot                               WHERE a.price < b.price
 
-sqlglot reads the text, but knows no such windows. So they are found among its tokens and blanked out, which keeps all
-positions; the rest is parsed as a whole, whatever is not supported is refused by name (`query/unsupported.py`), and the
-text is cut into the pieces that the builder would have been given. Each piece is the user's own text, and knows where
-it stood.
+sqlglot parses the text, but not these windows. So they are found among its tokens and replaced by spaces, which keeps
+all positions. The rest is parsed as a whole. Unsupported syntax is refused by name (`query/unsupported.py`). Then the
+text is cut into the pieces that the builder takes. Each piece is the user's own text, with its position.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _CLAUSES = (TokenType.FROM, TokenType.WHERE, TokenType.GROUP_BY, TokenType.HAVIN
 
 @dataclass(frozen=True, slots=True)
 class FromItem:
-    """A stream of the FROM clause: what it reads, under which alias, within which window, and where the two stand."""
+    """A stream of the FROM clause: its source, alias and window, and the positions of the first two."""
 
     source: str
     alias: str | None
@@ -47,7 +46,7 @@ class FromItem:
 
 @dataclass(frozen=True, slots=True)
 class Using:
-    """`JOIN right USING (column)`: the stream is the n-th of the FROM clause, those before it are to its left."""
+    """`JOIN right USING (column)`. The stream is the n-th of the FROM clause; the streams before it are to its left."""
 
     column: Fragment
     right: int
@@ -55,7 +54,7 @@ class Using:
 
 @dataclass(frozen=True, slots=True)
 class SqlQuery:
-    """A query text, taken apart."""
+    """The parts of a query text."""
 
     text: str
     streams: tuple[FromItem, ...]
@@ -72,7 +71,7 @@ class SqlQuery:
 
 
 def read_sql(text: str) -> SqlQuery:
-    """Take a query text apart; QueryErrors are drawn."""
+    """Split a query text into its parts. A QueryError shows line, column and caret."""
     whole = Fragment.of(text)
     with whole.drawn():
         tokens = _one_statement(text)
@@ -87,7 +86,8 @@ def read_sql(text: str) -> SqlQuery:
 
 
 def _without_window_calls(text: str, tokens: Sequence[Any]) -> str:
-    """The text with another name, as long, for the function `window`: in GROUP BY the parser would see a clause."""
+    """The text with the function `window` renamed, to a name of the same length: in GROUP BY the parser would take it
+    for a clause."""
     for token, following in pairwise(tokens):
         if token.token_type == TokenType.WINDOW and following.token_type in (TokenType.L_PAREN, TokenType.DOT):
             text = f"{text[: token.start]}_windo{text[token.end + 1 :]}"
@@ -140,7 +140,7 @@ def _taken_apart(whole: Fragment, tree: Any, tokens: Sequence[Any], windows: Win
 
 
 def _check_streams(clause: Sequence[Any]) -> None:
-    """A stream is a name and perhaps an alias, and nothing else: the parser reads over some of what can be typed."""
+    """Check that a stream is a name and perhaps an alias, nothing else. The parser ignores some other tokens."""
     marks = (*_STREAM_EXPECTED, TokenType.ON, TokenType.USING, TokenType.INNER)
     places = [i for i, token, depth in _with_depth(clause) if depth == 0 and _is_mark(clause, i, marks)]
     for place, end in pairwise([*places, len(clause)]):
@@ -155,7 +155,8 @@ def _check_streams(clause: Sequence[Any]) -> None:
 
 
 def _check_using(clause: Sequence[Any]) -> None:
-    """USING takes names of columns, at least one: the parser reads over the stream in `a.k`, and over an empty list."""
+    """Check that USING has at least one plain column name. The parser ignores the stream in `a.k`, and an empty
+    list."""
     for index, token in enumerate(clause):
         if not _is_mark(clause, index, (TokenType.USING,)):
             continue
@@ -182,7 +183,7 @@ def _from_item(table: Any, windows: Windows) -> FromItem:
 
 
 def _clauses(tokens: Sequence[Any]) -> Iterator[tuple[Any, list[Any]]]:
-    """The clauses by the token that starts them, which is the first of each list."""
+    """The clauses: the kind of the first token, and all tokens."""
     starts = [0]
     for index, token, depth in _with_depth(tokens):
         if depth == 0 and token.token_type in _CLAUSES and starts_clause(tokens, index):

@@ -1,7 +1,7 @@
 """The windows in a query text, found among its tokens: `s [RANGE 10 MINUTES]`, `s [UNBOUNDED]`, `WITHIN 10 MINUTES`.
 
-A bracket is a window where a stream may stand, between FROM, a comma or JOIN and what follows the stream; in a
-condition it is a subscript. The other windows of CQL are refused by name.
+A bracket after a stream in the FROM clause is a window. In a condition it is a subscript. The other windows of CQL are
+refused by name.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _AFTER_FROM = (TokenType.WHERE, TokenType.GROUP_BY, TokenType.HAVING)
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """The window of each stream that has one, by the position of the stream's name; the one for all; and the spans of
-    text that say so."""
+    """The windows by the position of the stream's name, the window for all streams, and the spans of text that hold
+    them."""
 
     by_stream: dict[int, str | None]
     within: str | None
@@ -42,7 +42,7 @@ class Windows:
 
 
 def find_windows(text: str, tokens: Sequence[Any]) -> Windows:
-    """Every window of a query; QueryError, with its position, for one that cannot be used."""
+    """All windows of a query; QueryError, with its position, for one that is not supported."""
     by_stream: dict[int, str | None] = {}
     withins: list[tuple[int, str]] = []
     spans: list[tuple[int, int]] = []
@@ -66,7 +66,7 @@ def find_windows(text: str, tokens: Sequence[Any]) -> Windows:
 
 
 def _after_from(tokens: Sequence[Any]) -> Iterator[tuple[int, int | None]]:
-    """The tokens after FROM that are in no parentheses; with each the stream it describes, by its position."""
+    """The tokens after FROM outside of parentheses, each with the position of the stream that it belongs to."""
     stream: int | None = None
     depth, seen_from, in_from = 0, False, False
     for index, token in enumerate(tokens):
@@ -86,7 +86,7 @@ def _after_from(tokens: Sequence[Any]) -> Iterator[tuple[int, int | None]]:
 
 
 def starts_clause(tokens: Sequence[Any], index: int) -> bool:
-    """Whether a word like FROM is one: it can be the name of a field, or the end of IS [NOT] DISTINCT FROM."""
+    """Whether a word like FROM starts a clause. It can also name a field, or end IS [NOT] DISTINCT FROM."""
     before = [token.token_type for token in tokens[max(index - 2, 0) : index]]
     if before[-1:] == [TokenType.DOT]:
         return False
@@ -135,7 +135,7 @@ def _is_within(tokens: Sequence[Any], index: int) -> bool:
 
 
 def _duration_tokens(tokens: Sequence[Any], first: int) -> Sequence[Any]:
-    """Numbers with units, or a string and perhaps its unit: all up to what is no part of a duration."""
+    """The tokens of a duration: numbers with units, or a string and perhaps its unit."""
     parts = (TokenType.NUMBER, TokenType.STRING, TokenType.INTERVAL, TokenType.DASH, TokenType.VAR)
     end = first
     while end < len(tokens) and tokens[end].text.upper() != "WITHIN":

@@ -1,12 +1,11 @@
-"""Derived columns: what Spark computes of one stream's row, so that the engine can compare it with another's.
+"""Derived columns: expressions over one stream that Spark computes at the source, so that the engine can compare them.
 
-    lower(a.x) = lower(b.x)     a gets a column _d0 = lower(`x`), b as well, and a._d0 = b._d0 is an equality like
-                                others: part of a key, on all slots
+    lower(a.x) = lower(b.x)     a and b each get a column _d0 = lower(`x`); a._d0 = b._d0 is an ordinary equality, part
+                                of a key, on all slots
 
-The text of a derived column is the user's own, cut out of the condition, with bare columns as in a filter. Where one
-operand ends is asked of the parser: the shortest piece of text around the operand's columns that it reads as the same.
-Equal texts share a column. Names are chosen so that no column of the stream has them, and are never looked up: nothing
-that a user types can mean one.
+The text of a derived column is the user's own, cut out of the condition, with bare columns as in a filter. The parser
+finds where an operand ends: the shortest piece of text around the operand's columns that parses to the same tree. Equal
+texts share a column. Derived columns have names that no column of the stream has, and no user text can refer to them.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from watersmeet.query.types import collation_of, is_atomic
 _OPENING = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE)
 _CLOSING = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END)
 
-# Of the parser's nodes, some that fail for no value of their operands; whatever else there is may.
+# Parser nodes that cannot fail, whatever their operands. All others may.
 _NEVER_FAIL = (
     *(exp.Column, exp.Identifier, exp.Dot, exp.Paren, exp.Literal, exp.Null, exp.Boolean),
     *(exp.And, exp.Or, exp.Not, exp.Is, exp.Like, exp.ILike),
@@ -50,7 +49,7 @@ class _Known:
 
 
 class DerivedColumns:
-    """The derived columns of a query, as its conditions ask for them."""
+    """The derived columns that the conditions of a query need, collected as they are met."""
 
     def __init__(self, streams: Sequence[Stream], analyse: Analyse) -> None:
         self._streams, self._analyse = streams, analyse
@@ -58,15 +57,15 @@ class DerivedColumns:
 
     @property
     def mark(self) -> tuple[_Known, ...]:
-        """What is known now, to return to."""
+        """The derived columns so far, for `forget_since`."""
         return self._known
 
     def forget_since(self, mark: tuple[_Known, ...]) -> None:
         self._known = mark
 
     def column(self, operand: SqlText, *, of_any_type: bool = False) -> Column | None:
-        """The column that stands for an operand over one stream; None if its values cannot be compared by the engine
-        as Spark would. QueryError if Spark refuses the operand."""
+        """The derived column of an operand over one stream; None if the engine cannot compare its values as Spark
+        does. QueryError if Spark refuses the operand."""
         (name,) = operand.streams
         stream = next(stream for stream in self._streams if stream.name == name)
         sql = operand.with_names(lambda column: column.name)
@@ -86,7 +85,7 @@ class DerivedColumns:
         return tuple(self._with_derived(stream) for stream in self._streams)
 
     def in_words(self, text: str) -> str:
-        """A message in which derived columns are called what the user typed."""
+        """A message with the user's expressions in place of the names of derived columns."""
         for known in self._known:
             name = known.column.name
             for spelling in (f"{known.stream}.{name}", f"`{known.stream}`.`{name}`"):
@@ -117,7 +116,7 @@ class DerivedColumns:
 
 
 def _may_be_collated(operand: SqlText, type_: pa.DataType, streams: Sequence[Stream]) -> bool:
-    """Whether a string is one that Spark may compare otherwise than byte by byte: Arrow's types do not tell."""
+    """Whether Spark may compare this string by a collation, not byte by byte. Arrow's types do not say."""
     if not pa.types.is_string(type_):
         return False
     words = [token.text.lower() for token in sqlglot.tokenize(operand.text, dialect="spark")]
@@ -136,7 +135,7 @@ def may_fail_unguarded(node: Any) -> bool:
 
 
 def operand_text(sql: SqlText, node: Any) -> SqlText | None:
-    """A node of a parsed text with the piece of the text it was read from; None if no piece reads as the same."""
+    """The piece of text that a node was parsed from, as SqlText; None if no piece parses to the same tree."""
     while isinstance(node, exp.Paren):
         node = node.this
     inside = {id(column) for column in node.find_all(exp.Column)}

@@ -1,9 +1,9 @@
 """Residual predicates: the part of a join condition that the engine itself evaluates on joined rows.
 
-A predicate over one stream is left to Spark, and equalities become keys. What remains (`a.price < b.price * 2`,
-`a.ts - b.ts < INTERVAL 5 SECONDS`, calls of registered predicates) is one of these frozen trees.
+A predicate over one stream is left to Spark, and equalities become keys. All others (`a.price < b.price * 2`,
+`a.ts - b.ts < INTERVAL 5 SECONDS`, calls of registered predicates) are these frozen trees.
 `watersmeet.query.residual` makes them, `watersmeet.query.coercion` checks them, `watersmeet.engine.expressions`
-evaluates them. `watersmeet.query.placing` says which predicates come here at all.
+evaluates them. `watersmeet.query.placing` decides which predicates are residual.
 
 `to_text` is canonical: equal trees have equal texts and different trees different ones. Fingerprints hash it.
 """
@@ -134,7 +134,7 @@ def columns_of(expr: Expression) -> tuple[Column, ...]:
 
 
 def to_text(expr: Expression) -> str:
-    """The one spelling of an expression, fully parenthesised."""
+    """The canonical text of an expression, fully parenthesised."""
     match expr:
         case Column(stream, name):
             return f"{quote(stream)}.{quote(name)}"

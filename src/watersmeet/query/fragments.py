@@ -1,7 +1,7 @@
-"""Pieces of SQL text and where they stand, so that an error can point at the place in what the user typed.
+"""Pieces of SQL text with their positions, so that an error can point at the place in the user's text.
 
-A query is read piece by piece: a condition, a conjunct of it, a name in that. Whoever reads a piece raises QueryError
-with a position in *that* piece. `at` carries it outwards, and `Fragment.drawn` makes the drawing, once:
+A query is read piece by piece: a condition, a conjunct of it, a name in that. The reader of a piece raises QueryError
+with a position in *that* piece. `at` adds the offset of the piece, and `Fragment.drawn` draws the place, once:
 
     unknown column 'pirce' in stream 'a' (line 2, column 9)
       WHERE a.pirce > 3
@@ -21,7 +21,7 @@ from watersmeet.errors import QueryError
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """A piece of a text and where it starts there. A piece that is not in the text stands at its start as a whole."""
+    """A piece of a text and where it starts. If the text does not have the piece there, errors point at `start`."""
 
     text: str
     whole: str
@@ -40,7 +40,7 @@ class Fragment:
 
     @contextmanager
     def drawn(self) -> Iterator[None]:
-        """Whatever is wrong inside is wrong with this piece: add the place, unless there is one."""
+        """Draw the place in this piece for an error raised inside, unless it already has a drawing."""
         try:
             yield
         except QueryError as error:
@@ -56,7 +56,7 @@ class Fragment:
 
 @contextmanager
 def at(offset: int) -> Iterator[None]:
-    """Whatever is wrong inside stands this much further on, or right here if it does not say."""
+    """Shift the position of an error raised inside by this much; an error without a position gets this one."""
     try:
         yield
     except QueryError as error:
@@ -66,7 +66,7 @@ def at(offset: int) -> Iterator[None]:
 
 
 def start_of(node: Any) -> int | None:
-    """Where a node of the parser starts, as far as it knows."""
+    """Where a parser node starts in the text, if the parser has recorded it."""
     starts = [part.meta["start"] for part in node.walk() if "start" in part.meta]
     return min(starts, default=None)
 

@@ -1,8 +1,8 @@
-"""From a query text to the query: the streams it names are found among those given, the rest is as for the builder.
+"""From a query text to the query: find its streams among those given; the rest is as for the builder.
 
 An alias is the name of its stream in the query, so one source can be joined with itself. `JOIN b USING (k)` means
-`a.k = b.k`, with `a` the stream to the left that has `k`. Whatever is wrong is shown in the text: where it says so, or
-else at the stream that the error names.
+`a.k = b.k`, where `a` is the stream to the left that has `k`. Errors are shown in the text: at their position, or else
+at the stream that the error names.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def build_sql_query(
     analyse: Analyse | None = None,
     functions: Mapping[str, RegisteredFunction] | None = None,
 ) -> JoinQuery:
-    """Check and resolve a query text over the streams given. Those in `guess_event_time` may have their only timestamp
-    column taken for the event time, if the query has a window. `functions` are as for `build_query`."""
+    """Check and resolve a query text over the given streams. A stream in `guess_event_time` that has one timestamp
+    column takes it as its event time, if the query has a window. `functions` are as for `build_query`."""
     sources = sources_of(asked, [stream.name for stream in given])
     by_name = {stream.name: stream for stream in given}
     windows = {name: item.window for name, item in zip(sources, asked.streams, strict=True) if item.window is not None}
@@ -104,7 +104,7 @@ def _check_name(name: str, source: str, found: Mapping[str, str]) -> None:
 
 
 def _using(asked: SqlQuery, streams: Sequence[Stream]) -> Iterator[Fragment]:
-    """The equalities that USING stands for."""
+    """The equalities that USING means."""
     united: dict[str, set[int]] = {}
     for using in asked.using:
         with using.column.drawn():

@@ -1,11 +1,10 @@
-"""Functions a streaming join cannot take: they need many rows, make many rows, or change their mind.
+"""Functions that a streaming join refuses: they need many rows, make many rows, or are not deterministic.
 
 A row may be computed again after a failure, so a predicate or result column must give the same answer each time. The
 names are those of Spark's function registry (groups `agg_funcs`, `window_funcs`, `generator_funcs`, and the expressions
-that are not deterministic or depend on the clock, the session or the task). All others are Spark's to judge.
+that are not deterministic or depend on the clock, the session or the task). All others are checked by Spark.
 
-A few aggregates can be used after all, in the select list and in HAVING: what is computed of groups of joined rows is
-kept by the engine (`query/aggregates.py`).
+The aggregates that the engine computes (`query/aggregates.py`) may be used in the select list and in HAVING.
 """
 
 from __future__ import annotations
@@ -69,15 +68,15 @@ _CLOCK_WITHOUT_ARGUMENTS = frozenset({"unix_timestamp", "to_unix_timestamp"})
 
 
 def refuse_unfit_functions(tokens: Sequence[Any], *, aggregates: bool = False) -> None:
-    """Raise QueryError, by name, for the first function that a join cannot take; aggregates only where they may stand.
-    Works on tokens, because the parser may give a function another name than the user did."""
+    """Raise QueryError for the first function that a join refuses, by name. Aggregates pass only where they are
+    allowed. Works on tokens, because the parser may rename a function."""
     for index, token in enumerate(tokens):
         with at(token.start):
             _check_function(tokens, index, aggregates)
 
 
 def calls_aggregate(text: str) -> bool:
-    """Whether a text calls an aggregate, of those that are supported."""
+    """Whether a text calls a supported aggregate."""
     tokens = sqlglot.tokenize(text, dialect="spark")
     return any(
         token.text.lower() in SUPPORTED_AGGREGATES

@@ -1,4 +1,4 @@
-"""What joined rows are grouped by: columns, expressions, an alias or the number of a select item, and windows of time.
+"""GROUP BY keys: columns, expressions, an alias or the number of a select item, and windows of the result time.
 
     GROUP BY a.city, upper(b.name), 3, loud, window(result_time, '10 minutes', '5 minutes')
 
@@ -37,7 +37,7 @@ class GroupKey:
 
 @dataclass(frozen=True, slots=True)
 class GroupKeys:
-    """The keys, each once; the window, and its words; the names that are no columns."""
+    """The distinct keys, the window with its words, and the names that are not columns."""
 
     keys: tuple[GroupKey, ...]
     window: ResultWindow | None
@@ -46,7 +46,7 @@ class GroupKeys:
 
     @property
     def by_length(self) -> list[tuple[str, tuple[Word, ...]]]:
-        """Columns of the groups and the words they stand for, the longest first."""
+        """The columns of the groups with the words of their expressions, the longest first."""
         named = [(key_column(i), key.words) for i, key in enumerate(self.keys)]
         if self.window is not None:
             named.append((WINDOW, self.window_words))
@@ -54,7 +54,7 @@ class GroupKeys:
 
 
 def refuse_many_groupings(group_by: Sequence[Fragment]) -> None:
-    """Raise QueryError for what stands for several lists of keys."""
+    """Raise QueryError for several lists of keys: CUBE, ROLLUP, GROUPING SETS."""
     for fragment in group_by:
         with fragment.drawn():
             for token in tokenize(fragment.text, fragment.text)[:1]:
@@ -70,7 +70,7 @@ def group_keys(
     windowed: bool,
     analyse: Analyse | None,
 ) -> GroupKeys:
-    """The keys of GROUP BY; QueryErrors are drawn."""
+    """The keys of GROUP BY. A QueryError shows line, column and caret."""
     apart = frozenset(name for name in (RESULT_TIME, WINDOW) if not _is_column(streams, name))
     keys: dict[tuple[Word, ...], GroupKey] = {}
     windows: dict[tuple[Word, ...], ResultWindow] = {}
@@ -100,7 +100,7 @@ def group_keys(
 
 
 def _meant(streams: Sequence[Stream], fragment: Fragment, select: Sequence[SelectText]) -> Fragment:
-    """The expression that a key stands for: itself, or a select item by its number or alias."""
+    """The expression of a key: the key itself, or the select item that it names by number or alias."""
     tree: Any = parse(fragment.text)
     match tree:
         case exp.Literal() if not tree.is_string and tree.name.isdigit():
@@ -127,7 +127,7 @@ def _expression(item: SelectText) -> Fragment:
 
 
 def _is_column(streams: Sequence[Stream], name: str) -> bool:
-    """Whether some stream has such a column, or is called so."""
+    """Whether a stream has this name, or a column of this name."""
     if name.lower() in (stream.name.lower() for stream in streams):
         return True
     try:

@@ -1,16 +1,15 @@
-"""Aggregates as typed: from a select list, GROUP BY and HAVING to values of joined rows and Spark SQL over groups.
+"""From a select list, GROUP BY and HAVING to values of joined rows and Spark SQL over groups.
 
-What is typed over joined rows and what is computed over groups meet at two kinds of places: a call of an aggregate, and
-an expression that the rows are grouped by. Each becomes a column of the groups; no column of a stream may be left:
+A call of an aggregate becomes a column of the groups, and so does an expression that the rows are grouped by. No column
+of a stream may remain outside of these:
 
     SELECT upper(a.city) AS city, sum(b.price) / count(*) AS mean ... GROUP BY upper(a.city)
         keys         `_k0`  upper(`a_city`)
         aggregates   `_a0`  sum of `b_price`        `_a1`  count
         select       `_k0` AS city,  `_a0` / `_a1` AS mean
 
-As elsewhere, the text between those places is the user's own. An expression is found again by its words, columns by
-what they refer to; a run of words counts only if parentheses around it would change nothing (`a.x + 1` is no part of
-`a.x + 1 * 2`).
+The rest of the text is the user's own. A grouping expression is recognised by its words, with columns resolved. It
+counts only where parentheses around it would change nothing (`a.x + 1` is not a part of `a.x + 1 * 2`).
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ def aggregate_query(
     windowed: bool,
     analyse: Analyse | None,
 ) -> tuple[Aggregation, tuple[SelectItem, ...]]:
-    """The aggregation and the select list over its groups; QueryErrors are drawn."""
+    """The aggregation and the select list over its groups. A QueryError shows line, column and caret."""
     refuse_many_groupings(group_by)
     texts = [select_text(fragment) for fragment in select]
     keys = group_keys(streams, group_by, texts, windowed=windowed, analyse=analyse)
@@ -83,7 +82,7 @@ def aggregate_query(
 
 
 def _without_last_comment(text: str) -> str:
-    """A text that others may follow: behind a comment they would be part of it."""
+    """The text without a comment at its end, so that other text can follow it."""
     tokens = tokenize(text, text)
     return text[: tokens[-1].end + 1] if tokens else text
 
@@ -117,7 +116,7 @@ def _default_name(streams: Sequence[Stream], text: SelectText, window: ResultWin
 
 @dataclass(slots=True)
 class _Groups:
-    """The columns of the groups, as far as they are known: aggregates are added as they are met."""
+    """The columns of the groups. Aggregates are added as they are met."""
 
     streams: Sequence[Stream]
     keys: GroupKeys
@@ -125,7 +124,7 @@ class _Groups:
     aggregates: dict[tuple[object, ...], Aggregate] = field(default_factory=dict)
 
     def sql(self, text: str, aliases: Mapping[str, str]) -> str:
-        """A text over joined rows as one over groups. An alias stands for its expression."""
+        """Translate a text over joined rows into one over groups. An alias is replaced by its expression."""
         apart = self.keys.apart | aliases.keys()
         entries = entries_of(text, self.streams, apart)
         for start, end, name in reversed(list(self._places(text, entries, aliases))):
@@ -196,7 +195,7 @@ class _Groups:
                 yield from value.refs
 
     def check(self, sql: str) -> pa.DataType | None:
-        """Let Spark look at an expression over groups; its type, or None if there is nobody to ask."""
+        """The type that Spark gives to an expression over groups; None without Spark."""
         if self.analyse is None:
             return None
         fields = [pa.field(key_column(i), key.value.type) for i, key in enumerate(self.keys.keys)]

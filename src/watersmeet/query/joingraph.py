@@ -1,8 +1,8 @@
 """The join graph: which columns are made equal, and so which key classes there are.
 
 Columns linked by equalities form *key classes* (union-find, so transitive equalities come for free). Join nodes are
-partitioned, stored and probed by the classes their inputs share. What the classes do not say is kept beside them, so
-that classes, filters and residuals together mean what the equalities said:
+partitioned, stored and probed by the classes their inputs share. Filters and residuals hold the rest, so that classes,
+filters and residuals together are equivalent to the equalities:
 
 | equality                                                | becomes                                              |
 |---------------------------------------------------------|------------------------------------------------------|
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class JoinKeys:
-    """The key classes, in a fixed order, and the rest of what the equalities demand."""
+    """The key classes, in a fixed order, and the filters and residuals that complete them."""
 
     classes: tuple[KeyClass, ...]
     filters: tuple[Filter, ...]
@@ -47,7 +47,7 @@ def join_keys(
     residuals: Sequence[Expression] = (),
     spark_residuals: Sequence[SparkPredicate] = (),
 ) -> JoinKeys:
-    """The key classes of a join over `streams` (columns are given in their order); QueryError if it joins nothing."""
+    """The key classes of a join over `streams`, with columns in that order; QueryError if a stream is not linked."""
     usable = [equality for equality in equalities if _is_usable(streams, equality)]
     read_together = [*(columns_of(residual) for residual in residuals), *(p.refs for p in spark_residuals)]
     _check_connected(streams, usable, read_together)
@@ -66,7 +66,7 @@ def join_keys(
 
 
 def _is_usable(streams: Sequence[Stream], equality: Equality) -> bool:
-    """Check an equality. One within a stream is Spark's to check, and is used here only if it is like the others."""
+    """Check an equality. Spark evaluates one within a stream; it joins a class only if its columns can be keys."""
     try:
         check_equality(streams, equality)
     except QueryError:
@@ -96,7 +96,7 @@ def check_equality(streams: Sequence[Stream], equality: Equality) -> None:
 
 
 def _class_type(streams: Sequence[Stream], members: Sequence[Column]) -> pa.DataType:
-    """The common type of all members, in whatever order: one double among them makes all of them doubles."""
+    """The common type of all members, whatever their order: one double makes the class a double."""
     by_width = sorted(members, key=lambda column: not is_floating(type_of_column(streams, column)))
     common = type_of_column(streams, by_width[0])
     for column in by_width[1:]:
@@ -143,7 +143,7 @@ def _check_connected(
 def _key_class(
     streams: Sequence[Stream], members: Sequence[Column], type_: pa.DataType
 ) -> tuple[KeyClass, list[Filter]]:
-    """The first column of each stream (in schema order) is the class's; the others must equal it, as keys compare."""
+    """The class has the first column of each stream, in schema order. Filters make the other columns equal to it."""
     chosen: list[str | None] = []
     filters: list[Filter] = []
     for stream in streams:
@@ -164,7 +164,7 @@ def _as_key(field: pa.Field, type_: pa.DataType) -> str:
 def _residuals(
     streams: Sequence[Stream], equalities: Sequence[Equality], class_types: Mapping[Column, pa.DataType]
 ) -> list[Expression]:
-    """Equalities that are finer than their class: a class of doubles takes different BIGINTs for equal."""
+    """Equalities that are finer than their class: as doubles, different BIGINTs can be equal."""
     residuals: dict[Expression, None] = {}
     for equality in equalities:
         if equality.left.stream == equality.right.stream:

@@ -1,8 +1,7 @@
-"""The join query as asked, checked as a whole: streams, key, windows, filters, residual predicates, aggregates, result
-columns.
+"""The join query, checked as a whole: streams, key, windows, filters, residual predicates, aggregates, result columns.
 
-`build_query` is where every mistake in a query is found, before anything runs; one in a text is shown there. What it
-returns needs no further checking: names are spelled as the streams declare them, and every predicate has its one place.
+`build_query` finds every mistake in a query before anything runs, and shows it in the text. Its result needs no further
+checks: names are spelled as the streams declare them, and every predicate has exactly one place.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from watersmeet.query.expressions import Column, Expression, columns_of
 from watersmeet.query.fragments import Fragment
 from watersmeet.query.functions import calls_aggregate
 from watersmeet.query.grouping import aggregate_query
+from watersmeet.query.implied_windows import implied_windows
 from watersmeet.query.joingraph import join_keys
 from watersmeet.query.names import field_of_column
 from watersmeet.query.placing import Placement
@@ -72,7 +72,9 @@ class JoinQuery:
     spark_residuals: tuple[SparkPredicate, ...] = ()
     """Predicates between streams that Spark applies to the joined rows, before the select list or any aggregation."""
     confidence: Confidence | None = None
-    """Of running aggregates that carry intervals, see `query/confidence.py`."""
+    """For running aggregates with intervals, see `query/confidence.py`."""
+    has_implied_windows: bool = False
+    """Whether the windows follow from the condition, see `query/implied_windows.py`."""
 
     @property
     def read_columns(self) -> tuple[ColumnRef, ...]:
@@ -101,9 +103,9 @@ def build_query(
     functions: Mapping[str, RegisteredFunction] | None = None,
 ) -> JoinQuery:
     """Check and resolve a query. `where` texts are joined by AND, and so are `having` texts; an empty `select` selects
-    all columns of all streams, in the order given, or with `agg` the columns of `group_by` and those. `analyse` tells
-    the types of expressions that are left to Spark; `functions` are the registered predicates, by name in lower case.
-    Raises QueryError (OptionError for a duration that cannot be read).
+    all columns of all streams, in the order given; with `agg` it selects the columns of `group_by` and `agg`. `analyse`
+    gives the types of expressions that Spark evaluates; `functions` are the registered predicates, by name in lower
+    case. Raises QueryError (OptionError for a duration that cannot be read).
     """
     _check_streams(streams)
     ordered = tuple(sorted((_with_declared_event_time(stream) for stream in streams), key=lambda stream: stream.name))
@@ -119,6 +121,8 @@ def build_query(
         keys = join_keys(placement.streams, equalities, given, left_to_spark)
     filters = (*(item for condition in conditions for item in condition.filters), *keys.filters)
     residuals = (*given, *keys.residuals)
+    if has_implied_windows := within is None and not windows:
+        windows_us = implied_windows(placement.streams, residuals, keys.classes)
     output = [Fragment.of(text) for text in _select_list(select, group_by, agg, having)]
     grouping = [Fragment.of(text) for text in group_by]
     aggregation = None
@@ -145,6 +149,7 @@ def build_query(
         select=items,
         aggregation=aggregation,
         spark_residuals=left_to_spark,
+        has_implied_windows=has_implied_windows and any(window is not None for window in windows_us),
     )
 
 

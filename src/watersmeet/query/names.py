@@ -1,7 +1,7 @@
 """Names to columns: `bank1.price`, `price`, `bank1.info.city`, found case-insensitively as Spark does.
 
-A name starts with its stream, or with a column that only one stream has; what follows the column is a field inside it.
-Whoever mistypes is told the nearest name.
+A name starts with its stream, or with a column that only one stream has. The parts after the column are fields inside
+it. An error suggests the nearest known name.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _unknown(streams: Sequence[Stream], parts: Sequence[str]) -> QueryError:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint: the known name that looks most like this one, or else all of them."""
+    """A hint: the most similar known name, or else all known names."""
     names = list(known)
     by_lower = {candidate.lower(): candidate for candidate in names}
     close = difflib.get_close_matches(name.lower(), by_lower, n=1)

@@ -1,4 +1,4 @@
-"""Where a conjunct is evaluated: each at the first place that can, so that only what nobody else can do is left late.
+"""Where a conjunct is evaluated: at the first place, in this order, that can evaluate it.
 
 | conjunct                                     | place                                                                |
 |----------------------------------------------|----------------------------------------------------------------------|
@@ -9,7 +9,7 @@
 | registered predicates                        | over one stream that it cannot hold become derived columns           |
 | anything else: `levenshtein(a.n, b.n) < 3`   | a Spark predicate, on the joined rows                                |
 
-Where there is nobody to ask for types (`analyse` is None), only filters, plain keys and the engine are left.
+Without Spark (`analyse` is None), only filters, plain keys and the engine remain.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ UNSUPPORTED = "UNSUPPORTED_PREDICATE"
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """One side of an equality: a column of one stream, and what the user typed for it."""
+    """One side of an equality: a column of one stream, and the user's text for it."""
 
     column: Column
     text: str
@@ -62,7 +62,7 @@ class Placement:
 
     @contextmanager
     def in_the_users_words(self, sql: SqlText | None = None) -> Iterator[None]:
-        """Errors raised within, about one conjunct or all, name derived columns by what was typed."""
+        """In errors raised within, replace names of derived columns by the user's expressions."""
         try:
             yield
         except QueryError as error:
@@ -79,7 +79,7 @@ class Placement:
             ) from None
 
     def place(self, sql: SqlText) -> list[Placed]:
-        """The places of one conjunct; QueryError if there is none."""
+        """Find the place of one conjunct; QueryError if nothing can evaluate it."""
         if own_calls(sql.tree):
             return [self._residual(sql)]
         if self._derived is not None and len(sql.streams) == 1:
@@ -119,7 +119,7 @@ class Placement:
         return _Side(found, operand.text, type_of_column(self.streams, found))
 
     def _equality(self, left: _Side, right: _Side) -> Placed | None:
-        """Part of a key where the types allow it, else a residual; None for types that only Spark compares."""
+        """A part of a key where the types allow it, else a residual; None for types that only Spark can compare."""
         if common_key_type(left.type, right.type) is not None:
             return Equality(left.column, right.column)
         if comparison_type(left.type, right.type) is not None:
@@ -154,7 +154,7 @@ class Placement:
         return expr
 
     def _holds(self, sql: SqlText, node: Any) -> bool:
-        """Whether the engine's language has all that a node says, whatever the types."""
+        """Whether the engine has all operations of a node, types aside."""
         try:
             to_expression(node, sql.reference, lambda column: type_of_column(self._given, column))
         except QueryError as error:
@@ -166,7 +166,8 @@ class Placement:
         return SparkPredicate(sql.with_names(internal_name), _columns(sql))
 
     def _check_condition(self, sql: SqlText, name: Callable[[Column], str]) -> None:
-        """Let Spark look at a condition that it is to evaluate, over columns so named; QueryError if it is none."""
+        """Let Spark check a condition that it will evaluate, over these columns; QueryError if it is not a
+        condition."""
         assert self._analyse is not None
         types = {name(ref): field_of_column(self._given, ref).type for ref in _columns(sql)}
         type_ = self._analyse(sql.with_names(name), [pa.field(*item) for item in types.items()])

@@ -1,17 +1,17 @@
 """Python predicates under a name: `near(a.x, b.x)` in a condition calls the user's function.
 
-The engine calls them, Spark never does; so a call may stand wherever the engine evaluates (beside AND, OR and NOT, with
-any expression of the engine as argument), and a call over one stream is no filter but a residual like the others.
+The engine calls them; Spark never does. So a call may appear wherever the engine evaluates (with AND, OR and NOT, and
+with any expression of the engine as an argument), and a call over one stream is a residual, not a filter.
 
 | kind           | is called with                               | returns                                          |
 |----------------|----------------------------------------------|--------------------------------------------------|
 | vectorised     | one pyarrow.Array per argument, equally long | a boolean pyarrow.Array, ChunkedArray or NumPy   |
 | row by row     | one Python value per argument, None for NULL | True, False or None                              |
 
-NULL means unknown, as in SQL: no result at the top, and NOT of it is unknown too.
-A function must be *deterministic*: a row may be computed again after a failure, and must then meet the same rows. It
-travels to the workers with the plan, as PySpark ships functions. A checkpoint knows it by name only: whoever changes
-what it does changes the join from there on. Where Spark has a function of the same name, the registered one wins.
+NULL means unknown, as in SQL: no result at the top, and NOT of it is unknown too. A function must be *deterministic*: a
+row may be joined again after a failure, with the same results. It is sent to the workers with the plan, as PySpark
+sends functions. A checkpoint knows it by name only, so another function of the same name changes the join from then on.
+If Spark has a function of that name, the registered one is called.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from watersmeet.errors import QueryError
 from watersmeet.query.functions import words
 
 OWN = "_own_"
-"""What the parser sees before the name of a registered predicate, so that it takes it for nothing that it knows."""
+"""A prefix for the names of registered predicates, so that the parser does not take them for functions it knows."""
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _RESERVED = words(
@@ -50,7 +50,7 @@ class RegisteredFunction:
 
 
 def registered(name: str, function: Callable[..., Any], *, vectorized: bool = True) -> RegisteredFunction:
-    """A checked registration; QueryError if the name cannot be one, or the function is none."""
+    """A checked registration; QueryError if the name is not valid or the function is not callable."""
     if not isinstance(name, str) or not _IDENTIFIER.fullmatch(name) or name.lower() in _RESERVED:
         raise QueryError(
             f"'{name}' cannot be the name of a predicate",
@@ -65,7 +65,7 @@ def registered(name: str, function: Callable[..., Any], *, vectorized: bool = Tr
 
 
 def with_own_calls(tokens: Sequence[Any], names: Collection[str]) -> list[Any]:
-    """The tokens with calls of registered predicates marked; every token stays where it is in the text."""
+    """The tokens, with calls of registered predicates prefixed. Positions in the text stay the same."""
     marked = list(tokens)
     for i, (token, following) in enumerate(pairwise(tokens)):
         after_dot = i > 0 and tokens[i - 1].token_type == TokenType.DOT
@@ -77,7 +77,7 @@ def with_own_calls(tokens: Sequence[Any], names: Collection[str]) -> list[Any]:
 
 
 def own_call(node: Any) -> str | None:
-    """The name of the registered predicate that a node calls, if it calls one."""
+    """The name of the registered predicate that a node calls, or None."""
     if isinstance(node, exp.Anonymous) and isinstance(node.this, str) and node.this.startswith(OWN):
         return node.this.removeprefix(OWN)
     return None

@@ -1,4 +1,4 @@
-"""The nouns of a join query: the streams it reads, the key they share, what is filtered and what comes out.
+"""The nouns of a join query: streams, key classes, filters, predicates and result columns.
 
 All frozen values that refer to streams and columns by name, spelled as the streams declare them.
 """
@@ -34,6 +34,8 @@ class Stream:
     event_time: str | None = None
     delay_us: int = 0
     derived: tuple[Derived, ...] = ()
+    is_delay_given: bool = False
+    """Whether the delay was given, by the caller or by `withWatermark`."""
 
 
 @dataclass(frozen=True, slots=True)

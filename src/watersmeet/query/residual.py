@@ -1,7 +1,7 @@
 """From parsed SQL to the residual tree: the fixed set of operations the engine evaluates between streams.
 
-Everything outside the set is refused by name, unless `derive` has a column for it: a value of one stream that Spark
-computes at the source. What is refused here may still find another place (`query/placing.py`).
+Everything else is refused by name, unless `derive` gives a derived column for it: a value of one stream that Spark
+computes at the source. A predicate that is refused here may still get another place (`query/placing.py`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from watersmeet.units import parse_duration_us
 
 References = Callable[[Any], Reference]
 Derive = Callable[[Any], Column | None]
-"""The derived column that stands for a node, or None if the node is to be evaluated here."""
+"""Gives the derived column of a node, or None if the engine is to evaluate the node."""
 
 SUPPORTED = (
     "between streams these are supported: columns, literals, = <> < <= > >= <=>, + - * / %, abs, AND, OR, NOT, IN, "
@@ -60,7 +60,7 @@ _COMPARISONS: dict[Any, CompareOp] = {
     exp.NullSafeEQ: "<=>",
 }
 _ARITHMETIC: dict[Any, ArithmeticOp] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%"}
-# What a literal with a suffix (2L) or a prefix (DATE '...') is parsed to: a cast of a plain literal.
+# A literal with a suffix (2L) or a prefix (DATE '...') is parsed as a cast of a plain literal.
 _INTEGER_SUFFIXES = {"TINYINT": pa.int8(), "SMALLINT": pa.int16(), "INT": pa.int32(), "BIGINT": pa.int64()}
 
 
@@ -122,8 +122,8 @@ def to_expression(
 
 
 def groups_otherwise(node: Any) -> bool:
-    """Whether Spark puts the parentheses of a comparison elsewhere than the parser: to Spark `f = x < y` is
-    `(f = x) < y`; BETWEEN, IN and LIKE test all that is before them; and `x BETWEEN y AND z = f` ends in `z = f`."""
+    """Whether Spark groups a comparison in another way than the parser. To Spark, `f = x < y` is `(f = x) < y`;
+    BETWEEN, IN and LIKE apply to everything before them; and `x BETWEEN y AND z = f` ends in `z = f`."""
     if type(node) not in _COMPARISONS:
         return False
     tests = (exp.Predicate, exp.Not, exp.RegexpLike, exp.Escape)
@@ -182,7 +182,7 @@ def _shortest_decimal(expr: Expression) -> Expression:
 
 
 def to_literal(node: Any, *, negative: bool = False) -> Literal | None:
-    """The constant a node stands for, or None if it is no literal."""
+    """The constant of a literal node; None for other nodes."""
     sign = -1 if negative else 1
     match node:
         case exp.Paren():

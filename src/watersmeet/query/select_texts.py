@@ -15,7 +15,7 @@ from watersmeet.query.wording import parsed
 
 @dataclass(frozen=True, slots=True)
 class SelectText:
-    """What was typed, the expression in it, and its alias."""
+    """An item of the select list: its whole text, the expression in it, and the alias."""
 
     fragment: Fragment
     expression: str

@@ -1,7 +1,7 @@
 """Result columns: `a.price`, `b.price AS ask`, `a.x + b.y AS total`, `a.info.city`, `a.*`, `*`.
 
 A plain column is named `stream_column` and a field `stream_column_field`; any other expression needs an alias.
-Expressions are left to Spark, over the joined rows, where each column stands under its internal name.
+Spark evaluates expressions over the joined rows, in which each column has its internal name.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def select_items(
 
 
 def _check_expression(item: SelectItem, streams: Sequence[Stream], analyse: Analyse | None) -> None:
-    """Let Spark look at an expression; what it is, the sink may judge."""
+    """Let Spark check an expression. The sink decides whether it can hold the type."""
     if item.sql is None or analyse is None:
         return
     fields = [field_of_column(streams, ref).with_name(internal_name(ref)) for ref in item.refs]

@@ -1,14 +1,14 @@
 """Spark SQL text, read but never rewritten: the parser finds the columns, and only their names are replaced.
 
-sqlglot tells what a text means; the text that goes on to Spark is the user's own, with every column reference put
-as a bare backticked name. So Spark evaluates what was typed, not what another SQL generator made of it.
+sqlglot parses the text. Spark gets the user's own text, with every column reference replaced by a bare backticked name.
+So Spark evaluates what the user typed, not the output of another SQL generator.
 
     parse_condition("a.x = b.x AND lower(a.City) = 'oslo' AND a.p < b.p")
         equalities   a.x = b.x
         filters      a: lower(`city`) = 'oslo'        left to Spark, at the source
         residuals    a.p < b.p                        evaluated by the engine
 
-Which conjunct finds which place is for `place` to say; `query/placing.py` knows all places.
+`place` decides where a conjunct is evaluated; `query/placing.py` has all places.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`", re.DOTAL
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A join condition, taken apart. An equality of two columns of one stream is a filter *and* an equality: it is
-    Spark's to check, and it can connect the others."""
+    """The parts of a join condition. An equality of two columns of one stream is a filter *and* an equality: Spark
+    evaluates it, and it can connect key classes."""
 
     equalities: tuple[Equality, ...]
     filters: tuple[Filter, ...]
@@ -55,7 +55,7 @@ Placed: TypeAlias = Equality | Filter | SparkPredicate | Expression
 
 @dataclass(frozen=True, slots=True)
 class SqlText:
-    """A parsed text and its columns: sqlglot's node, where the name starts and ends, and what it refers to."""
+    """A parsed text and its columns: for each, sqlglot's node, start and end of the name, and the column it means."""
 
     text: str
     tree: Any
@@ -82,9 +82,9 @@ def parse_condition(
     place: Callable[[SqlText], Iterable[Placed]] | None = None,
     own: Collection[str] = (),
 ) -> Condition:
-    """Split a condition on AND and sort the conjuncts; QueryError names the one that cannot be used.
+    """Split a condition at AND and place the conjuncts; QueryError names one that has no place.
 
-    `own` are the names of registered predicates. Without a `place`, nothing is left to Spark between streams.
+    `own` are the names of registered predicates. Without a `place`, Spark evaluates filters only.
     """
     parse(text, into=exp.Condition, own=own)
     placed: list[Placed] = []
@@ -107,7 +107,7 @@ def parse_condition(
 
 
 def place_plainly(sql: SqlText, streams: Sequence[Stream]) -> list[Placed]:
-    """A conjunct over one stream is a filter, a plain equality part of a key, all else the engine's to evaluate."""
+    """A conjunct over one stream is a filter, a plain equality is part of a key, the engine evaluates all others."""
     equality = plain_equality(sql)
     placed: list[Placed] = [] if equality is None else [equality]
     if len(sql.streams) == 1:
@@ -136,7 +136,7 @@ def parse(text: str, *, into: Any = None, aggregates: bool = False, own: Collect
 
 
 def _is_stray(tokens: Sequence[Any], index: int) -> bool:
-    """Whether a token is a semicolon, or a comma with nothing on one side, which the parser reads over."""
+    """Whether a token is a semicolon, or a comma with nothing on one side. The parser ignores both."""
     before, kind, after = (
         tokens[i].token_type if 0 <= i < len(tokens) else None for i in (index - 1, index, index + 1)
     )
@@ -158,7 +158,7 @@ def tokenize(text: str, what: str) -> list[Any]:
 
 @contextmanager
 def parser_errors(text: str, what: str) -> Iterator[None]:
-    """The errors of sqlglot as ours."""
+    """Turn errors of sqlglot into QueryErrors."""
     try:
         yield
     except ParseError as error:
@@ -192,7 +192,7 @@ def read(text: str, tree: Any, streams: Sequence[Stream]) -> SqlText:
 
 
 def locate(node: Any, streams: Sequence[Stream]) -> tuple[int, int, Reference]:
-    """Where a column's name starts and ends, fields apart, and what it refers to."""
+    """Start and end of a column's name, without fields, and the column it means."""
     parts = node.parts
     if any("start" not in part.meta for part in parts):
         raise syntax_error(f"'{node.sql(dialect='spark')}'", "it is no name", start_of(node) or 0)
@@ -297,7 +297,7 @@ def _from_parser(text: str, what: str, error: ParseError) -> QueryError:
 
 
 def _left_open(text: str) -> tuple[str, int]:
-    """What the tokenizer has not found the end of: a quote, or else a comment."""
+    """What is not closed in a text: a quote, or else a comment."""
     blanked = _QUOTED.sub(lambda quoted: " " * len(quoted[0]), text)
     quotes = [index for index, char in enumerate(blanked) if char in "'\"`"]
     comment = blanked.rfind("/*")

@@ -9,7 +9,7 @@ hashed and compared there:
 | integers                             | the wider                                                        |
 | integer and decimal, two decimals    | a decimal that holds both exactly, none beyond 38 digits         |
 | a float or double and another number | double (two floats: float)                                       |
-| anything else                        | none: the user has to say CAST                                   |
+| anything else                        | none: the user has to write CAST                                 |
 
 Known limitation: Arrow has no collations. A field whose metadata has `collation` is a collated string.
 """
@@ -65,7 +65,7 @@ def is_duration(type_: pa.DataType) -> bool:
 
 
 def is_atomic(type_: pa.DataType) -> bool:
-    """Whether values of the type can be compared by us as Spark compares them."""
+    """Whether the engine compares values of this type as Spark does."""
     return (
         is_integer(type_)
         or is_floating(type_)
@@ -90,7 +90,7 @@ def wider_decimal(left: pa.DataType, right: pa.DataType) -> tuple[int, int]:
 
 
 def common_key_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    """The type two columns are cast to before they are compared, or None if Spark's rules and ours know none."""
+    """The type that two columns are cast to before they are compared, or None if there is no such type."""
     left, right = _small_offsets(left), _small_offsets(right)
     if left == right:
         return left if is_atomic(left) else None
@@ -156,7 +156,7 @@ def _small_offsets(type_: pa.DataType) -> pa.DataType:
 
 
 def nullable_inside(kind: pa.DataType) -> pa.DataType:
-    """The same type, with NULL allowed in all that is nested in it: where a struct is NULL, so are its fields."""
+    """The same type with nullable nested fields: where a struct is NULL, so are its fields."""
     if pa.types.is_struct(kind):
         return pa.struct([_nullable(kind.field(i)) for i in range(kind.num_fields)])
     if pa.types.is_map(kind):

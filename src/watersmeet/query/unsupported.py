@@ -1,7 +1,7 @@
-"""What SQL has and a join of streams has not: refused by name and place, never ignored.
+"""SQL that a join of streams does not support: refused by name and place, never ignored.
 
-The parser knows far more than is supported. So every part of its tree is either one we use, or is refused: an argument
-of a node that nobody has heard of yet is refused too.
+The parser accepts far more than is supported. So every argument of a parser node that is not in `_USED` is refused,
+also one that a later version of the parser adds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _USED = {
     exp.Group: {"expressions"},
 }
 _OUTPUT = "do it to the output of the join"
-# Argument of a node: what it is called, what to do.
+# By argument of a parser node: its name in SQL, and a hint.
 _NAMES = {
     "distinct": ("DISTINCT", "results come as they are found: drop duplicates from the output"),
     "order": ("ORDER BY", f"a stream has no end to sort before: {_OUTPUT}"),
@@ -53,7 +53,7 @@ _NAMES = {
     "all": ("GROUP BY ALL", "name the columns to group by"),
     "kind": ("SELECT AS STRUCT", "leave it out"),
 }
-# Words to look for, where they are not those of the name.
+# The words to search the text for, if they differ from the name.
 _WORDS = {
     "a hint": ("/*+",),
     "LATERAL VIEW": ("LATERAL",),
@@ -64,7 +64,7 @@ _WORDS = {
     "LIMIT": ("LIMIT", "FETCH"),
     "WITH TOTALS": ("TOTALS",),
 }
-# Words before JOIN, and what to do if that is something else than for most.
+# The words before JOIN that are refused, with a hint if the usual one does not fit.
 _JOINS = {
     TokenType.LEFT: "",
     TokenType.RIGHT: "",
@@ -79,7 +79,7 @@ _SUBQUERY_HINT = "join its rows as a stream of their own"
 
 
 def check_statement(tokens: Sequence[Any]) -> None:
-    """What the tokens already tell, before brackets in a subquery or a join of another kind confuse the parser."""
+    """Refuse what the tokens alone show. The parser's own errors for subqueries and other joins would be confusing."""
     first = tokens[0]
     if first.token_type == TokenType.WITH:
         raise _refused(*_NAMES["with"], first.start)
@@ -104,7 +104,7 @@ def check_statement(tokens: Sequence[Any]) -> None:
 
 
 def _starts_join(tokens: Sequence[Any], index: int) -> bool:
-    """Whether such a word belongs to a join; left(...) is a function, and any of them can be a name."""
+    """Whether a word such as LEFT belongs to a join. It can also be a function or a name."""
     following = [token.token_type for token in tokens[index + 1 : index + 4]]
     while following and following[0] in (*_JOINS, TokenType.OUTER, TokenType.INNER):
         following.pop(0)
@@ -144,7 +144,7 @@ def refuse_unsupported(tree: Any, tokens: Sequence[Any]) -> None:
 
 
 def joins_of(tree: Any) -> Iterator[Any]:
-    """The joins of a query in the order of the text; a join inside another is one more."""
+    """The joins of a query in the order of the text, nested ones included."""
     for join in tree.args.get("joins") or ():
         yield join
         yield from joins_of(join.this)
@@ -197,7 +197,7 @@ def _named(argument: str, tokens: Sequence[Any]) -> QueryError:
 
 
 def _place(tokens: Sequence[Any], *words: str) -> int:
-    """Where the last of such words stands, in no parentheses: what comes before may be a name. DISTINCT comes first."""
+    """The last such word outside of parentheses, since earlier ones may be names; of DISTINCT, the first."""
     places, depth = [tokens[0].start], 0
     for token in tokens:
         depth += (token.token_type == TokenType.L_PAREN) - (token.token_type == TokenType.R_PAREN)

@@ -1,8 +1,7 @@
-"""Values of joined rows, as aggregates and groups read them: by the engine where it can, else by Spark.
+"""Values of joined rows for aggregates and groups: computed by the engine where possible, else by Spark.
 
-The engine computes an expression only if it gives the type that Spark would give, and never moves a timestamp: Spark
-does that on the wall clock of the session (see `query/coercion.py`). Where there is no Spark to ask, what the engine
-cannot compute is refused.
+The engine computes an expression only if its type is Spark's, and never adds to a timestamp: Spark does that on the
+wall clock of the session (see `query/coercion.py`). Without Spark, other expressions are refused.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from watersmeet.query.types import collation_of, is_atomic, is_duration, is_time
 
 
 def value_of(text: str, streams: Sequence[Stream], analyse: Analyse | None) -> Value:
-    """The value that a text stands for; QueryError if nobody can compute it."""
+    """The value of a text; QueryError if neither the engine nor Spark can compute it."""
     sql = read(text, parse(text), streams)
     refs = tuple(dict.fromkeys(reference.column for _, _, _, reference in sorted(sql.columns, key=lambda c: c[1])))
     own = _by_engine(sql, streams)
@@ -58,7 +57,7 @@ def _by_engine(sql: SqlText, streams: Sequence[Stream]) -> tuple[Expression, pa.
 
 
 def check_comparable(value: Value, streams: Sequence[Stream], use: str) -> None:
-    """Raise QueryError unless the engine can tell equal values from others."""
+    """Raise QueryError unless the engine can compare values of this type for equality."""
     for column in value.refs:
         if (collation := collation_of(field_of_column(streams, column))) is not None:
             raise QueryError(

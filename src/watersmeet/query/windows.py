@@ -58,7 +58,7 @@ def only_timestamp(stream: Stream) -> str | None:
 
 
 def check_event_times(streams: Sequence[Stream]) -> None:
-    """What a window demands: an event time in every stream, all of one kind."""
+    """Check what a window needs: an event time in every stream, all of one kind."""
     for stream in streams:
         if stream.event_time is None:
             raise QueryError(

@@ -1,5 +1,5 @@
-"""An expression as a row of words, in which equal expressions are equal: columns by what they refer to, names without
-case, strings as they are. Two texts with the same words mean the same."""
+"""The words of an expression, for comparing texts: columns resolved, names without case, strings unchanged. Two texts
+with the same words mean the same."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Word = tuple[object, ...]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A word and where it stands. A name is a column of a stream, or one that the caller wants to be told of: apart."""
+    """A word and its position. A name is a column of a stream, or one of the caller's own names: `apart`."""
 
     start: int
     end: int
@@ -34,7 +34,7 @@ def parsed(text: str) -> Any:
 
 
 def entries_of(text: str, streams: Sequence[Stream], apart: Collection[str] = ()) -> list[Entry]:
-    """The words of an expression; names in `apart` (lower case) are not looked up among the columns."""
+    """The words of an expression. Names in `apart` (lower case) are not resolved as columns."""
     names = {entry.start: entry for entry in _names(parsed(text), streams, apart)}
     entries: list[Entry] = []
     end = 0
@@ -63,7 +63,7 @@ def _names(tree: Any, streams: Sequence[Stream], apart: Collection[str]) -> list
 
 
 def is_part(text: str, start: int, end: int) -> bool:
-    """Whether a part of an expression is an expression of its own: parentheses around it change nothing."""
+    """Whether a part of an expression is a subexpression: parentheses around it change nothing."""
     wrapped = f"{text[:start]}({text[start:end]}){text[end:]}"
     try:
         return bool(_bare(wrapped) == _bare(text))
@@ -72,7 +72,7 @@ def is_part(text: str, start: int, end: int) -> bool:
 
 
 def _bare(text: str) -> Any:
-    """The tree of an expression, without parentheses, under a node that is no part of it."""
+    """The tree of an expression without its parentheses, inside a tuple node."""
     holder = exp.Tuple(expressions=[sqlglot.parse_one(text, dialect="spark")])
     while (paren := holder.find(exp.Paren)) is not None:
         paren.replace(paren.this)
@@ -80,7 +80,7 @@ def _bare(text: str) -> Any:
 
 
 def without_parentheses(entries: Sequence[Entry]) -> Sequence[Entry]:
-    """What is inside the parentheses that surround all."""
+    """The words without the parentheses around all of them."""
     words = [entry.word for entry in entries]
     if len(words) > 2 and words[0] == ("(",) and closing(words, 0) == len(words) - 1:
         return without_parentheses(entries[1:-1])

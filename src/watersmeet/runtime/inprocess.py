@@ -17,7 +17,7 @@ from watersmeet.adaptation.clean_up import BYTES_AT_ONCE
 from watersmeet.adaptation.coordinator import ASKED_FOR, Coordinator
 from watersmeet.epoch import protocol
 from watersmeet.epoch.after import Clock, left_over, manifest_after, nothing_yet, resumed
-from watersmeet.epoch.driving import Drive
+from watersmeet.epoch.driving import Drive, handlers_of
 from watersmeet.epoch.events import Event
 from watersmeet.epoch.kinds import Order, has_rows
 from watersmeet.epoch.task import Outcome, SlotReport, SlotTask, intake_of
@@ -26,11 +26,14 @@ from watersmeet.plan.default_tree import default_tree
 from watersmeet.plan.stages import plan_join
 from watersmeet.query.logical import JoinQuery
 from watersmeet.runtime.inprocess_frames import require_no_spark
+from watersmeet.runtime.inprocess_log import commit_batch, plan_batch
 from watersmeet.runtime.inprocess_slots import Setup, Slots
+from watersmeet.state import attempts
 from watersmeet.state.checkpoint import Checkpoint
 from watersmeet.state.host_sweep import Drops, sweep_host
 from watersmeet.state.manifest import Manifest
 from watersmeet.state.outbox import remove_results
+from watersmeet.state.private_folder import opened_or_made
 
 
 class LostAttempt(Exception):
@@ -61,25 +64,15 @@ class InProcessQuery:
         self._epochs_left: int | None = None
         self._batch: Mapping[str, pa.Table] = {}
         self._clock, self._drops = Clock(), Drops()
+        self._started_ms: int | None = None
         self._reports: Sequence[SlotReport] = ()
         self._emitted: pa.Table | None = None
         self._shown: list[pa.Table] = []
         self._dealt: tuple[Manifest | None, Manifest] | None = None
-        self.drive = Drive(
-            {
-                protocol.Decide: self._decide,
-                protocol.Run: self._run,
-                protocol.Commit: self._commit,
-                protocol.Send: self._send,
-                protocol.Acknowledge: self._acknowledge,
-                protocol.Discard: self._discard,
-                protocol.Look: lambda _: protocol.Looked(self.checkpoint.files()),
-                protocol.Sweep: self._sweep,
-                protocol.Tell: self._tell,
-            }
-        )
+        self.drive = Drive(handlers_of(self))
         last = self.checkpoint.latest(self.plan)
-        self._start = protocol.Started(last, last is not None and self.checkpoint.is_acknowledged(last.epoch))
+        is_acknowledged = last is not None and self.checkpoint.is_acknowledged(last.epoch)
+        self._start = protocol.Started(last, is_acknowledged, self.checkpoint.spark_log.end(last))
 
     @property
     def manifest(self) -> Manifest:
@@ -99,20 +92,25 @@ class InProcessQuery:
         return self.drive.steps(self._start) if self.drive.state == protocol.State() else iter(())
 
     def run(self, batch: Mapping[str, pa.Table], *, now_ms: int = 0, idle_timeout_ms: int | None = None) -> pa.Table:
-        """Run one epoch over the rows of a batch and commit it, and close what windows it can; the results.
+        """Run one epoch over the rows of a batch and commit it, and close what windows it can; the results. The run has
+        started when the first batch comes.
 
         Of a query with aggregates they are rows of groups, before HAVING and the select list, which are Spark's.
         """
         last = self.drive.state.last or self._start.last
         number = 0 if last is None or last.batch is None else last.batch + 1
-        deque(self.steps(number, batch, Clock(now_ms, idle_timeout_ms)), maxlen=0)
+        self._started_ms = now_ms if self._started_ms is None else self._started_ms
+        deque(self.steps(number, batch, Clock(now_ms, idle_timeout_ms, self._started_ms)), maxlen=0)
         return self.take_shown()
 
     def steps(self, number: int, batch: Mapping[str, pa.Table], clock: Clock) -> Iterator[protocol.Command]:
         """The steps that a batch of Spark's number takes, from recovery on."""
         yield from self.recovery()
         self._batch, self._clock, self.lost = batch, clock, []
-        yield from self.drive.steps(protocol.BatchCame(number))
+        log = self.checkpoint.spark_log
+        plan_batch(log, number)
+        yield from self.drive.steps(protocol.BatchCame(number, *log.around(number)))
+        commit_batch(log, number)
 
     def clean_up(self, **how: Any) -> Iterator[pa.Table]:
         """Emit all that is owed, the results of an epoch at a time; `how` as for `cleaning`."""
@@ -168,13 +166,13 @@ class InProcessQuery:
 
     def _run(self, command: protocol.Run) -> protocol.Event:
         epoch, before = command.epoch, self._before(command.before)
+        if not self.checkpoint.is_prepared:
+            self.checkpoint.prepare()
         if self.setup.memory is not None and self._drops.recent.get(before.epoch, True):
-            sweep_host(self.setup.memory, before.epoch, lambda: self._drops.recent, lambda: before.segments)
+            self._sweep_memory(self.setup.memory, before)
         tasks = tasks_of(self.plan, before, epoch, self.coordinator.memory)
         batch = self._batch if has_rows(epoch) else {}
-        while self.attempts_lost:
-            self._lose(self.attempts_lost.pop(0), before, tasks, batch)
-        self._emitted, reports = self.slots.run(before, tasks, batch, self.cut)
+        self._emitted, reports = self._attempted(before, tasks, batch)
         events = self.coordinator.events(epoch, before, reports)
         outcome = Outcome(reports, intake_of(self.plan, reports))
         self._reports, self.events = reports, events
@@ -182,6 +180,26 @@ class InProcessQuery:
         after = manifest_after(self.plan, before, epoch, outcome, self._clock, events=events, results_in=place)
         remove_results(self.slots.results, left_over(outcome, after))
         return protocol.JobDone(after)
+
+    def _sweep_memory(self, memory: Path, before: Manifest) -> None:
+        if (folder := opened_or_made(memory)) is not None:
+            sweep_host(folder, before.epoch, lambda: self._drops.recent, lambda: before.segments)
+
+    def _attempted(
+        self, before: Manifest, tasks: dict[int, list[SlotTask]], batch: Mapping[str, Any]
+    ) -> tuple[pa.Table, list[SlotReport]]:
+        """What the last attempt at an epoch has come to; nothing is left of those before."""
+        if tasks:  # a takeover has none, and must not see a folder of its own
+            attempts.begin(self.checkpoint.attempts)
+        reports: list[SlotReport] = []
+        try:
+            while self.attempts_lost:
+                self._lose(self.attempts_lost.pop(0), before, tasks, batch)
+            emitted, reports = self.slots.run(before, tasks, batch, self.cut)
+            return emitted, reports
+        finally:
+            accepted = {ref.name for report in reports for ref in report.segments}
+            attempts.end(self.checkpoint.attempts, self.checkpoint.segments, accepted)
 
     def _lose(
         self, spoil: Callable[[], None], before: Manifest, tasks: dict[int, list[SlotTask]], batch: Mapping[str, Any]
@@ -218,6 +236,9 @@ class InProcessQuery:
         self.checkpoint.discard(command.older, command.newer)
         older = {} if command.older is None else command.older.segments
         self._drops.note(command.newer.epoch, older.keys() - command.newer.segments.keys())
+
+    def _look(self, _: protocol.Look) -> protocol.Event:
+        return protocol.Looked(self.checkpoint.files())
 
     def _sweep(self, command: protocol.Sweep) -> None:
         self.checkpoint.sweep(command.live, command.seen)

@@ -31,7 +31,7 @@ from watersmeet.query.logical import JoinQuery, internal_name
 from watersmeet.runtime.inprocess_frames import Frames, Hash, pandas_hash
 from watersmeet.state.checkpoint import Checkpoint
 from watersmeet.state.manifest import Manifest, ResultFile
-from watersmeet.state.outbox import ResultFolder, ResultWriter, read_results
+from watersmeet.state.outbox import ResultFolder, ResultWriter, read_results, require_whole
 from watersmeet.state.tiers import Tiers
 
 Sink = Callable[[int, pa.Table], None]
@@ -115,6 +115,7 @@ class Slots:
         """The results of an epoch as the sink gets them, from its files or as they were emitted: with intervals, if the
         query has some, under the names of the select list."""
         if emitted is None or self.setup.keeps_results:
+            require_whole(self.results, manifest.outbox.files, reads=emitted is None)
             emitted = read_results(self.results, manifest.outbox.files, self._raw_schema)
         return self._finished(emitted, arrived(self.plan, manifest))
 
@@ -146,7 +147,7 @@ class Slots:
         return raw.select(columns).rename_columns([item.name for item in self.query.select])
 
     def _tiers(self, task: SlotTask) -> Tiers:
-        return Tiers(self.checkpoint.segments, self.setup.memory, task.memory_bytes)
+        return Tiers(self.checkpoint.segments, self.setup.memory, task.memory_bytes, self.checkpoint.attempts)
 
 
 def drain(running: Generator[Emitted, None, SlotReport], into: list[Emitted]) -> SlotReport:

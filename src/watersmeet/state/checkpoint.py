@@ -4,6 +4,7 @@
       spark/                    Spark's own checkpoint: offsets and commits of the sources
       watersmeet/
         query.json              what identifies the query that it was made for
+        id                      drawn by lot: what the sink's folder and the memory tier know it by
         lock                    held by the live driver
         manifests/<epoch>.json  created exclusively: whoever creates the last epoch owns it, all others are fenced
         acks/<epoch>            the sink has the results of the epoch
@@ -15,18 +16,23 @@
 
 In which order these come and go is the commit protocol (`epoch/protocol.py`). A file that the last manifest names is
 never removed, and of the others only what no driver that can still commit may name.
+
+What lies there may be damaged, or hostile: names that are not ours are left alone, no link is followed
+(`state/plain_files.py`), and what is read is checked first. What is damaged is refused by name; the last two files are
+set aside and begun anew.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
-import json
 import os
+import secrets
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, BinaryIO
 
 import pyarrow as pa
@@ -34,16 +40,50 @@ import pyarrow as pa
 from watersmeet.errors import CheckpointError
 from watersmeet.failpoints import failpoint
 from watersmeet.plan.stages import JoinPlan
+from watersmeet.state.checkpoint_id import ID_BYTES, keep_id, read_id
+from watersmeet.state.damage import Damage, damaged, reading
 from watersmeet.state.event_log import EventLog
-from watersmeet.state.format_1 import FORMAT_1, OldCheckpoint, is_format_1, read_old
+from watersmeet.state.file_names import (
+    ATTEMPTS,
+    FILES,
+    OF_FORMAT_1,
+    acknowledged_name,
+    committed_name,
+    is_folder_of_ours,
+    is_left_over,
+)
+from watersmeet.state.format_1 import OldCheckpoint, is_format_1, read_old
+from watersmeet.state.lock import cannot_write, taken
 from watersmeet.state.manifest import BEFORE_FIRST_EPOCH, Manifest, PlanText
-from watersmeet.state.manifest_json import FORMAT_VERSION, from_value, plan_of, to_json
-from watersmeet.state.storage import TEMPORARY, create, names, remove, write_durably, writing
+from watersmeet.state.manifest_json import FORMAT_1, from_value, offsets_of, plan_of, read_value, to_json
+from watersmeet.state.plain_files import (
+    NotPlainError,
+    open_to_append,
+    plain_status,
+    read_plain,
+    require_real_folder,
+)
+from watersmeet.state.query_file import hash_of, read_marks, write_marks
+from watersmeet.state.spark_log import Offsets, SparkLog
+from watersmeet.state.spark_logs import SparkLogs
+from watersmeet.state.statistics_file import read_statistics, write_statistics
+from watersmeet.state.storage import create, make_folder, names, remove, sync_way_to, writing
 
-SCRATCH = ".scratch-"
-OF_FORMAT_1 = "trial"
-"""A folder that only manifests of format 1 name files of."""
-STATISTICS = "statistics.arrow"
+RESTORE_MANIFEST = (
+    "restore the checkpoint from a backup, or start with a new checkpointLocation; an older manifest cannot stand in "
+    "for it, because results of this one may have been sent and files of the older one removed"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Where the state ends: as much of the last manifest as can be read without a plan, in all formats."""
+
+    epoch: int
+    batch: int | None
+    offsets: Offsets | None = None
+    results: int = 0
+    """How many there were since the query was first started."""
 
 
 class Checkpoint:
@@ -56,12 +96,23 @@ class Checkpoint:
         self.outbox = self.folder / "outbox"
         self.manifests = self.folder / "manifests"
         self.tasks = self.folder / "tasks"
+        self.attempts = self.tasks / f"{uuid.uuid4().hex}{ATTEMPTS}"
+        """Where this driver's attempts announce what they write (`state/attempts.py`)."""
         self.events = EventLog(self.folder)
+        self.spark_logs = SparkLogs(self.spark_location)
+        self.is_prepared = False
+        self._uid: str | None = None
         self._lock: BinaryIO | None = None
+        self._query: str | None = None
+        """The hash of the query that manifests are written for."""
 
     @property
     def spark_location(self) -> Path:
         return self.location / "spark"
+
+    @property
+    def spark_log(self) -> SparkLog:
+        return SparkLog(self.spark_location)
 
     def acquire(self, owner: str) -> None:
         """Take the folder for this driver; refused while another live one has it. Death releases it."""
@@ -70,60 +121,97 @@ class Checkpoint:
                 f"{self.location} is the checkpoint of a plain Spark query",
                 hint="give the join a checkpointLocation of its own",
             )
+        self._require_folders()
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            lock = (self.folder / "lock").open("a+b")
         except OSError as error:
-            raise CheckpointError(f"cannot write to checkpointLocation {self.location}: {error.strerror}") from error
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            lock.seek(0)
-            holder = lock.read().decode(errors="replace") or "another driver"
-            lock.close()
-            raise CheckpointError(
-                f"checkpoint {self.location} is in use by {holder}",
-                hint="stop that query first, or give this one a checkpointLocation of its own",
-                error_class="CHECKPOINT_IN_USE",
-            ) from None
-        lock.truncate(0)
-        lock.write(owner.encode())
-        lock.flush()
-        self._lock = lock
+            raise cannot_write(self.location, error) from error
+        self._lock = taken(self.folder / "lock", self.location, owner)
+
+    def _require_folders(self) -> None:
+        for path in (self.folder, *(self.folder / name for name in FILES), self.folder / OF_FORMAT_1):
+            with reading(path, "put the folder itself there: a checkpoint is one folder, and no link is followed"):
+                require_real_folder(path)
+
+    def prepare(self) -> None:
+        """Make the folders that files of this run come into, durably, so that no name in them can be lost with its
+        folder; and give the checkpoint its id. To be called when nothing is left that may refuse the query."""
+        with writing(self.folder):
+            for folder in (self.segments, self.outbox, self.manifests, self.tasks, self.folder / "acks"):
+                folder.mkdir(parents=True, exist_ok=True)
+            sync_way_to(self.folder)
+        keep_id(self.folder / "id", bytes.fromhex(self.uid()), self.location)
+        self.is_prepared = True
 
     def release(self) -> None:
+        """Give up the folder, and with it the leave of this driver's attempts to write."""
         if self._lock is not None:
+            shutil.rmtree(self.attempts, ignore_errors=True)
             self._lock.close()
             self._lock = None
 
-    def identity(self) -> str:
-        """A name for this checkpoint that no other one on the host has."""
-        return hashlib.sha256(str(self.location.resolve()).encode()).hexdigest()[:16]
+    def mend_spark_logs(self) -> None:
+        """Remove what a power cut has left of a batch that Spark had planned; before Spark reads it."""
+        value = self._last_value()
+        self.spark_logs.mend(None if value is None else value["batch"])
 
-    def require_same_query(self, marks: Mapping[str, str], marks_1: Mapping[str, str]) -> None:
-        """Refuse a query that differs from the one that the checkpoint is for, naming every difference; `marks_1` is
-        what format 1 would have kept."""
-        old = self.old()
+    def uid(self) -> str:
+        """A name that the checkpoint keeps wherever it is moved, and no other one has; a new one until `prepare`."""
+        if self._uid is None:
+            self._uid = (read_id(self.folder / "id") or secrets.token_bytes(ID_BYTES)).hex()
+        return self._uid
+
+    def identity(self) -> str:
+        """A name for this checkpoint that no other one on the host has: a copy of it elsewhere has another."""
+        return hashlib.sha256(bytes.fromhex(self.uid()) + os.fsencode(self.location.resolve())).hexdigest()[:32]
+
+    def require_same_query(
+        self, join: Mapping[str, str], marks_1: Mapping[str, str], output: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        """Refuse a query whose join or output differs from what the checkpoint is for, naming every difference;
+        `marks_1` is what format 1 would have kept."""
+        marks = {**join, **output}
+        last, old = self._last_value(), self.old()
+        made_for: Mapping[str, str]
         if old is not None:
             made_for, asked = old.marks, marks_1
+        elif last is not None and last.get("query") == hash_of(marks):
+            return
         else:
-            path = self.folder / "query.json"
-            if not path.exists():
-                return
-            kept = json.loads(path.read_bytes())
-            if kept["format"] == FORMAT_1:  # of a query that has not committed anything
-                made_for, asked = {name: kept["fingerprint"].get(name, "") for name in marks}, marks
-                made_for |= {name: mark for name, mark in marks.items() if name.startswith("columns read of ")}
-            else:
-                _require_format(kept["format"])
-                made_for, asked = kept["fingerprint"], marks
-        differences = [
-            f"{name}: checkpoint has '{made_for.get(name, 'none')}', query has '{asked.get(name, 'none')}'"
+            made_for, asked = self._made_for(marks, last), marks
+            if made_for.keys().isdisjoint(output):  # of a build that did not keep it
+                made_for = {**made_for, **output}
+        differences = {
+            name: f"{name}: checkpoint has '{made_for.get(name, 'none')}', query has '{asked.get(name, 'none')}'"
             for name in sorted(made_for.keys() | asked.keys())
             if made_for.get(name) != asked.get(name)
-        ]
+        }
+        if any(name not in output for name in differences):
+            raise self.different(list(differences.values()))
         if differences:
-            raise self.different(differences)
+            raise self._another_output(list(differences.values()))
+
+    def _another_output(self, differences: Sequence[str]) -> CheckpointError:
+        return CheckpointError(
+            f"checkpoint {self.location} was made for another output ({'; '.join(differences)})",
+            hint="results of both would not fit together: use a new checkpointLocation and a new place for the output",
+            error_class="DIFFERENT_OUTPUT",
+        )
+
+    def _made_for(self, marks: Mapping[str, str], last: Mapping[str, Any] | None) -> Mapping[str, str]:
+        """The marks that the checkpoint was made for; those of a query that has not begun are its own."""
+        path = self.folder / "query.json"
+        kept = read_marks(path)
+        if kept is None:
+            if last is None:
+                return marks
+            raise damaged(path, "it is missing, and without it nobody knows whether this query is the same")
+        if kept.format == FORMAT_1:  # of a query that has not committed anything in this format
+            found = {name: kept.marks.get(name, "") for name in marks}
+            return found | {name: mark for name, mark in marks.items() if name.startswith("columns read of ")}
+        if last is not None and last.get("query", hash_of(kept.marks)) != hash_of(kept.marks):
+            raise damaged(path, "it is of another query than the last manifest")
+        return kept.marks
 
     def different(self, differences: Sequence[str]) -> CheckpointError:
         return CheckpointError(
@@ -134,77 +222,92 @@ class Checkpoint:
 
     def remember_query(self, marks: Mapping[str, str]) -> None:
         """From now on the checkpoint is for this query: to be called when nothing is left that may refuse it."""
-        text = json.dumps({"format": FORMAT_VERSION, "fingerprint": dict(marks)}, indent=1).encode()
-        path = self.folder / "query.json"
-        if not path.exists() or (path.read_bytes() != text and self.old() is None):
-            write_durably(path, lambda file: file.write(text), replace=True)
+        self._query = hash_of(marks)
+        if self.old() is None:
+            write_marks(self.folder / "query.json", marks)
 
     def plan(self) -> PlanText | None:
         """The plan that the state is for; None where there is no state yet."""
         value = self._last_value()
         if value is None:
             return None
-        with self._reading():
-            return read_old(self.folder, value).plan if is_format_1(value) else plan_of(value)
+        return read_old(self.folder, value).plan if is_format_1(value) else plan_of(value)
 
     def old(self) -> OldCheckpoint | None:
         """What a checkpoint of format 1 says; None if this is none."""
         value = self._last_value()
-        if value is None or not is_format_1(value):
-            return None
-        with self._reading():
-            return read_old(self.folder, value)
+        return None if value is None or not is_format_1(value) else read_old(self.folder, value)
 
     def latest(self, plan: JoinPlan | None = None) -> Manifest | None:
         """The last committed manifest; one of format 1 can be read with the plan that its state is for."""
         value = self._last_value()
         if value is None:
             return None
-        with self._reading():
+        with reading(self._manifest(value["epoch"]), RESTORE_MANIFEST):
             if plan is None or not is_format_1(value):
                 return from_value(value)
             old = read_old(self.folder, value)
             old.require_acknowledged(self.is_acknowledged(value["epoch"]))
             return old.upgraded(plan)
 
+    def ending(self) -> Ending | None:
+        """Where the state ends; None if there is none."""
+        value = self._last_value()
+        if value is None:
+            return None
+        with reading(self._manifest(value["epoch"]), RESTORE_MANIFEST):
+            counts = value["totals"] if is_format_1(value) else value["counters"]
+            return Ending(value["epoch"], value["batch"], offsets_of(value), counts.get("results", 0))
+
     def _last_epoch(self) -> int | None:
-        found = names(self.manifests)
+        found = self._names("manifests")
         return int(found[-1].removesuffix(".json")) if found else None
 
+    def _names(self, folder: str) -> list[str]:
+        return [name for name in names(self.folder / folder) if FILES[folder].fullmatch(name)]
+
     def _last_value(self) -> dict[str, Any] | None:
-        found = self._last_epoch()
-        if found is None:
+        """The last manifest, checked; damage to it is refused, and so is its absence."""
+        self._require_folders()
+        acknowledged, last = self._names("acks"), self._last_epoch()  # in this order: a live driver may go on meanwhile
+        sent = int(acknowledged[-1]) if acknowledged else BEFORE_FIRST_EPOCH
+        if sent > (BEFORE_FIRST_EPOCH if last is None else last):
+            raise damaged(
+                self._manifest(sent),
+                "it is missing, and so are later ones, though its results were sent",
+                RESTORE_MANIFEST,
+            )
+        if last is None:
             return None
-        with self._reading():
-            value: dict[str, Any] = json.loads(self._manifest(found).read_bytes())
-            if not isinstance(value, dict):
-                raise ValueError("it is not a manifest")
+        with reading(self._manifest(last), RESTORE_MANIFEST):
+            try:
+                value = read_value(read_plain(self._manifest(last)))
+            except FileNotFoundError:
+                if self._last_epoch() == last:
+                    raise
+                return self._last_value()  # a live driver has committed the next one
+            if value["epoch"] != last:
+                raise Damage(f"it is the manifest of epoch {value['epoch']}")
             return value
 
-    @contextmanager
-    def _reading(self) -> Iterator[None]:
-        """What is wrong with the last manifest, as an error that names it."""
-        try:
-            yield
-        except (OSError, ValueError, LookupError, TypeError) as error:
-            raise CheckpointError(
-                f"manifest {self._manifest(self._last_epoch() or 0).name} cannot be read: {error}",
-                hint="restore it, or start with a new checkpointLocation",
-            ) from error
-
     def commit(self, manifest: Manifest) -> bool:
-        """Create the manifest of an epoch; False if the epoch was committed by somebody else.
+        """Create the manifest of an epoch, of which all is durable then, Spark's logs included; False if the epoch was
+        committed by somebody else.
 
         A driver that was paused for several epochs finds the name free again, because older manifests are removed. The
-        last one never is: if there is a later one when ours has its name, ours came too late and is taken back.
+        last one never is: if there is a later one when ours has its name, ours came too late and is taken back. If ours
+        is the last, the one before is removed at once: nobody who finds ours missing shall go on from there.
         """
         failpoint("before-manifest")
+        self.spark_logs.sync()
         path = self._manifest(manifest.epoch)
-        is_ours = create(path, to_json(manifest))
+        is_ours = create(path, to_json(manifest, self._query))
         failpoint("after-manifest")
         if is_ours and self._last_epoch() != manifest.epoch:
             remove(path)
             return False
+        if is_ours:
+            remove(self._manifest(manifest.epoch - 1))
         return is_ours
 
     def acknowledge(self, epoch: int) -> None:
@@ -214,30 +317,26 @@ class Checkpoint:
         path = self._ack(epoch)
         with writing(path):
             try:
+                plain_status(self._ack(epoch - 1))
                 os.rename(self._ack(epoch - 1), path)  # cheaper than a new file, and nobody asks for the one before
-            except FileNotFoundError:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.touch()
+            except (FileNotFoundError, NotPlainError):
+                make_folder(path.parent)
+                open_to_append(path).close()
         failpoint("after-ack")
 
     def write_statistics(self, table: pa.Table) -> None:
-        """Keep a table of statistics; not worth a sync, because nothing depends on it."""
-        path = self.folder / f"{TEMPORARY}statistics"
-        with writing(self.folder / STATISTICS):
-            with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
-                writer.write_table(table)
-            path.rename(self.folder / STATISTICS)
+        write_statistics(self.folder, table)
 
     def read_statistics(self) -> pa.Table | None:
-        """The table that an earlier run has kept; None if there is none that can be read."""
-        try:
-            with pa.OSFile(str(self.folder / STATISTICS), "rb") as file:
-                return pa.ipc.open_file(file).read_all()
-        except (OSError, pa.ArrowInvalid):
-            return None
+        return read_statistics(self.folder)
 
     def is_acknowledged(self, epoch: int) -> bool:
-        return self._ack(epoch).exists()
+        with reading(self._ack(epoch), "remove it: the results are sent again"):
+            try:
+                plain_status(self._ack(epoch))
+                return True
+            except FileNotFoundError:
+                return False
 
     def sent_and_committed(self) -> tuple[int, int]:
         """The last epoch that the sink surely has, and the last that it may have; -1 is none."""
@@ -255,18 +354,17 @@ class Checkpoint:
         for name in _in_outbox(older):
             remove(self.outbox / name)
         failpoint("during-discard")
-        remove(self._manifest(older.epoch))
         remove(self._ack(older.epoch))
 
     def files(self) -> frozenset[str]:
-        """All that lies in the folders of state, results, manifests and acknowledgements, and what attempts have left,
-        as paths in the checkpoint."""
+        """All of ours that lies in the folders of state, results, manifests, acknowledgements and tasks, and what
+        attempts have left, as paths in the checkpoint. What is called otherwise is somebody else's."""
         found = set()
-        for folder in (self.folder, self.segments, self.outbox, self.manifests, self.tasks, self.folder / "acks"):
+        for name in ("", *FILES):
+            folder = self.folder / name
             for entry in os.scandir(folder) if folder.is_dir() else ():
-                is_leftover = entry.name.startswith((TEMPORARY, SCRATCH)) or entry.name == OF_FORMAT_1
-                if is_leftover or folder != self.folder:
-                    found.add(str(Path(entry.path).relative_to(self.folder)))
+                if is_left_over(entry.name) or (name and FILES[name].fullmatch(entry.name)):
+                    found.add(f"{name}/{entry.name}" if name else entry.name)
         return frozenset(found)
 
     def sweep(self, live: Manifest, seen: Iterable[str]) -> int:
@@ -281,24 +379,18 @@ class Checkpoint:
         }
         stale = [path for name in seen if (path := self.folder / name) not in kept]
         for path in stale:
-            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else remove(path)
+            if is_folder_of_ours(path.name) and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            remove(path)
         return len(stale)
 
     def _manifest(self, epoch: int) -> Path:
-        return self.manifests / f"{epoch:012d}.json"
+        return self.manifests / committed_name(epoch)
 
     def _ack(self, epoch: int) -> Path:
-        return self.folder / "acks" / f"{epoch:012d}"
+        return self.folder / "acks" / acknowledged_name(epoch)
 
 
 def _in_outbox(manifest: Manifest) -> set[str]:
     """Files of results in the checkpoint that a manifest names."""
     return {file.name for file in manifest.outbox.files} if manifest.outbox.place == "checkpoint" else set()
-
-
-def _require_format(found: Any) -> None:
-    if found != FORMAT_VERSION:
-        raise CheckpointError(
-            f"the checkpoint has format {found}, this watersmeet reads format {FORMAT_VERSION}",
-            hint="open it with the version that wrote it, or start with a new checkpointLocation",
-        )

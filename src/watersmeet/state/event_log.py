@@ -12,7 +12,8 @@ at once: no crash can count an event twice or lose it.
 Appending is not synced. A crash may leave a part of what was appended last; such a part is not read, and it is removed
 before the next append. So the events of one `append` are there as a whole or not at all, and a driver that has died
 after a commit can be made up for: its successor gives the events of the last manifest to `restore`. After a power cut
-more may be missing at the end. A line that cannot be read is skipped.
+more may be missing at the end. A line that cannot be read is skipped, and what is no file of its own (a folder, a link)
+is set aside: nothing depends on the log.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from watersmeet.state.manifest import BEFORE_FIRST_EPOCH
+from watersmeet.state.plain_files import NotPlainError, open_to_append, open_to_change, open_to_read, set_aside
+from watersmeet.state.shapes import mapping_of, record, whole
 from watersmeet.state.storage import write_durably, writing
 
 EVENTS = "events.jsonl"
@@ -37,6 +40,9 @@ BLOCK = 1 << 14
 ROLLED_UP, THROUGH, MORE = "rolledUp", "throughEpoch", "more"
 
 Line = dict[str, Any]
+_EVENT = record({"epoch": whole()})
+_KIND = record({"count": whole(), "firstEpoch": whole(), "lastEpoch": whole(), "sums": mapping_of(whole(-(1 << 63)))})
+_ROLLED_UP = record({ROLLED_UP: record({THROUGH: whole(), "kinds": mapping_of(_KIND)})})
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +87,7 @@ class EventLog:
         with writing(self.path):
             self._mend()
             self._is_whole = False
-            with self.path.open("ab") as file:
+            with open_to_append(self.path) as file:
                 file.write(text.encode())
             self._is_whole = True
         newest = max(event["epoch"] for event in events)
@@ -102,10 +108,11 @@ class EventLog:
 
     def read(self) -> tuple[Summary, list[Line]]:
         """What is kept of older events, by kind, and the later ones."""
-        try:
-            data = self.path.read_bytes()
-        except FileNotFoundError:
+        file = self._opened()
+        if file is None:
             return {}, []
+        with file:
+            data = file.read()
         end, _ = _last_whole(data, is_all=True) or (0, BEFORE_FIRST_EPOCH)
         summary: Summary = {}
         events = []
@@ -123,15 +130,21 @@ class EventLog:
         if self._is_whole:
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        set_aside(self.path)
         end, _ = self._end()
-        if self.path.exists() and self.path.stat().st_size > end:
-            os.truncate(self.path, end)
+        with open_to_change(self.path) as file:
+            file.truncate(end)
+
+    def _opened(self) -> BinaryIO | None:
+        try:
+            return open_to_read(self.path)
+        except (FileNotFoundError, NotPlainError):
+            return None
 
     def _end(self) -> tuple[int, int]:
         """Where the last complete append ends, and its epoch."""
-        try:
-            file = self.path.open("rb")
-        except FileNotFoundError:
+        file = self._opened()
+        if file is None:
             return 0, BEFORE_FIRST_EPOCH
         with file:
             size, length = file.seek(0, os.SEEK_END), BLOCK
@@ -147,7 +160,7 @@ class EventLog:
 
     def _first_epoch(self) -> int:
         """The epoch of the first event that is kept as a line; there must be one."""
-        with self.path.open("rb") as file:
+        with open_to_read(self.path) as file:
             lines = (line for line in map(_parsed, file) if line is not None)
             return next(int(line["epoch"]) for line in lines if ROLLED_UP not in line)
 
@@ -156,7 +169,7 @@ class EventLog:
         self._oldest = None
         summary: Summary = {}
         first_kept = b""
-        with self.path.open("rb") as file:
+        with open_to_read(self.path) as file:
             for text in file:
                 line = _parsed(text)
                 if line is None:
@@ -193,12 +206,13 @@ def _last_whole(data: bytes, *, is_all: bool) -> tuple[int, int] | None:
 
 
 def _parsed(text: bytes) -> Line | None:
+    """A line as it was written; None if it cannot have been."""
     try:
         line = json.loads(text)
-    except ValueError:
+        (_ROLLED_UP if isinstance(line, dict) and ROLLED_UP in line else _EVENT)(line, "")
+    except (ValueError, RecursionError):
         return None
-    is_known = isinstance(line, dict) and (isinstance(line.get("epoch"), int) or ROLLED_UP in line)
-    return line if is_known else None
+    return line
 
 
 def _summary(line: Line) -> Summary:

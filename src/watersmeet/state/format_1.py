@@ -10,7 +10,6 @@ version that made it.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,11 @@ from typing import Any
 from watersmeet.errors import CheckpointError
 from watersmeet.plan.placement import Placement
 from watersmeet.plan.stages import JoinPlan
+from watersmeet.state.damage import damaged
+from watersmeet.state.file_names import OF_FORMAT_1
 from watersmeet.state.manifest import GAUGES, ExtentRef, Manifest, PlanText, SegmentRef, extent_of
-
-FORMAT_1 = 1
+from watersmeet.state.manifest_json import FORMAT_1
+from watersmeet.state.query_file import read_marks
 
 
 def is_format_1(manifest: dict[str, Any]) -> bool:
@@ -77,12 +78,10 @@ class OldCheckpoint:
 def read_old(folder: Path, manifest: dict[str, Any]) -> OldCheckpoint:
     """The checkpoint in `folder`, whose last manifest is given."""
     named = manifest.get("join")
-    path = folder / "query.json" if named is None else folder / "trial" / named
-    try:
-        join = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise CheckpointError(
-            f"{path} cannot be read: {error}", hint="restore it, or start with a new checkpointLocation"
-        ) from error
-    marks = join["fingerprint"]
-    return OldCheckpoint(manifest, marks, PlanText(marks["plan"], join.get("probeOrders", {})))
+    path = folder / "query.json" if named is None else folder / OF_FORMAT_1 / named
+    kept = read_marks(path)
+    if kept is None:
+        raise damaged(path, "it is missing")
+    if "plan" not in kept.marks:
+        raise damaged(path, "fingerprint lacks plan")
+    return OldCheckpoint(manifest, kept.marks, PlanText(kept.marks["plan"], kept.orders))

@@ -4,18 +4,21 @@ A task does not know all segments that live, and need not: the driver tells the 
 an epoch the first task on a host removes them; a marker file in the memory folder, `.swept-<epoch>`, says up to which
 commit that was done. A host that no task came to for longer than the driver remembers looks at the whole manifest once.
 
-Tasks that have a removed file mapped go on reading it.
+Tasks that have a removed file mapped go on reading it. A folder that is read-only is not swept until it is writable.
 """
 
 from __future__ import annotations
 
-import os
+import re
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
-from pathlib import Path
+
+from watersmeet.state.private_folder import PrivateFolder
 
 MARKER = ".swept-"
 EPOCHS_REMEMBERED = 64
+_MARKED = re.compile(rf"{re.escape(MARKER)}(-?[0-9]{{1,18}})")
+_NUMBERED = re.compile(r"([0-9]{1,18})-")
 
 Dropped = Mapping[int, Collection[str]]
 """By epoch: the names that its commit has dropped."""
@@ -36,36 +39,25 @@ class Drops:
 
 
 def sweep_host(
-    memory: Path, committed: int, dropped: Callable[[], Dropped], live: Callable[[], Collection[str]]
+    memory: PrivateFolder, committed: int, dropped: Callable[[], Dropped], live: Callable[[], Collection[str]]
 ) -> None:
     """Remove what commits up to `committed` have dropped, unless another task has done so. `live` tells all that the
     last manifest names; it is asked only where `dropped` does not reach back far enough."""
-    if not memory.is_dir():
-        memory.mkdir(parents=True, exist_ok=True)
-    done = _swept_through(memory)
-    if done is not None and done >= committed:
-        return
-    marker = memory / f"{MARKER}{committed}"
+    held = memory.names()
+    done = max((int(found[1]) for name in held if (found := _MARKED.fullmatch(name))), default=None)
     if done is None:
-        marker.touch()
+        memory.touch(f"{MARKER}{committed}")
         return  # the folder is new: nothing in it is older
-    try:
-        os.rename(memory / f"{MARKER}{done}", marker)
-    except FileNotFoundError:
-        return  # another task has begun
+    if done >= committed or not memory.rename(f"{MARKER}{done}", f"{MARKER}{committed}"):
+        return  # it is done, another task has begun, or nothing can be removed here
     names = dropped()
     missed = range(done + 1, committed + 1)
     if all(epoch in names for epoch in missed):
         for name in (name for epoch in missed for name in names[epoch]):
-            (memory / name).unlink(missing_ok=True)
-    else:
-        kept = set(live())
-        for entry in os.scandir(memory):
-            is_older = not entry.name.startswith(MARKER) and int(entry.name.split("-", 1)[0]) <= committed
-            if is_older and entry.name not in kept:
-                Path(entry.path).unlink(missing_ok=True)
-
-
-def _swept_through(memory: Path) -> int | None:
-    found = [int(entry.name.removeprefix(MARKER)) for entry in os.scandir(memory) if entry.name.startswith(MARKER)]
-    return max(found, default=None)
+            memory.remove(name)
+        return
+    kept = set(live())
+    for name in held:
+        found = _NUMBERED.match(name)
+        if found is not None and int(found[1]) <= committed and name not in kept:
+            memory.remove(name)

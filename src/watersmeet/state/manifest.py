@@ -22,6 +22,7 @@ from typing import Any, Literal, TypeAlias
 from watersmeet.plan.layout import StoreName
 from watersmeet.plan.placement import Placement, even_placement
 from watersmeet.state.groups import Groups
+from watersmeet.state.spark_log import Offsets
 
 BEFORE_FIRST_EPOCH = -1
 GAUGES = (
@@ -37,6 +38,8 @@ GAUGES = (
 ACTIVE = 0
 SETTLED = 1
 """The generation of groups that were cleaned up and stay on disk; those closed by epoch e are numbered e + 2."""
+SEVERAL = -1
+"""What an extent has whose rows say themselves of which closed generation they are (`state/generation_column.py`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +115,8 @@ class ResultFile:
     name: str
     bytes: int
     modified_ms: int
+    crc: int | None = None
+    """Of all its bytes; None if an earlier version has written it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +157,8 @@ class Manifest:
     outbox: Outbox = NOTHING_SHOWN
     events: tuple[Mapping[str, Any], ...] = ()
     """What the epoch adapted, as the event log has it."""
+    offsets: Offsets | None = None
+    """What `batch` ended with, in Spark's log; None in a manifest of a version that did not keep it."""
 
     @property
     def slots(self) -> int:

@@ -1,6 +1,8 @@
 """The manifest as JSON, format 2.
 
-    features    what the state uses beyond the plain format; a reader refuses one it does not know, by name
+    features    what the state uses beyond the plain format; a reader refuses one it does not know, by name. `checked`:
+                the last key is a checksum of all that stands before it (`state/sealed_json.py`)
+    query       a hash of what identifies the query (`state/query_file.py`)
     plan        {trees, orders}
     placement   {slots, keys: {key: [[slot, so many groups], ...]}}
     stores      [[streams, key, layout], ...]
@@ -12,13 +14,14 @@
     closed      {extent, generation, since}: of the extents that are not active
     pieces      which extents a merge by range has made or cut
     estimates   which extents have rows that were not counted yet
+    offsets     [query, hash, text] of the last batch; may be missing
     counters, gauges, outbox, events, and the times of the streams
 
 Stores, segments and extents are named by their places in the lists above. Where names stand in braces, each has a list
 of its own, a column: a query has tens of thousands of extents, and every epoch writes them.
 
 A later version may add keys: readers leave alone what they do not know, unless `features` says that they must not.
-Format 1 is read by `state/format_1.py`.
+What they know is looked at before it is used (`state/manifest_shape.py`). Format 1 is read by `state/format_1.py`.
 """
 
 from __future__ import annotations
@@ -28,36 +31,63 @@ from itertools import groupby, islice
 from operator import attrgetter
 from typing import Any
 
+import orjson
+
 from watersmeet.errors import CheckpointError
 from watersmeet.plan.layout import StoreName
 from watersmeet.plan.placement import Placement, from_lists, to_lists
+from watersmeet.state.damage import Damage
 from watersmeet.state.groups import Groups
-from watersmeet.state.manifest import ACTIVE, ExtentRef, Manifest, Outbox, PlanText, ResultFile, SegmentRef, SlotState
+from watersmeet.state.manifest import (
+    ACTIVE,
+    SEVERAL,
+    ExtentRef,
+    Manifest,
+    Outbox,
+    PlanText,
+    ResultFile,
+    SegmentRef,
+    SlotState,
+)
+from watersmeet.state.manifest_shape import HEAD, require_shape_1, require_shape_2
+from watersmeet.state.sealed_json import sealed, unsealed
+from watersmeet.state.shapes import shown
+from watersmeet.state.spark_log import Offsets
 
+FORMAT_1 = 1
 FORMAT_VERSION = 2
-FEATURES: frozenset[str] = frozenset()
+CHECKED = "checked"
+SEVERAL_GENERATIONS = "extents of several generations"
+FEATURES = frozenset({CHECKED, SEVERAL_GENERATIONS})
 """What this version can read beyond the plain format."""
 NO_AGE = (ACTIVE, None)
 EXTENT_COLUMNS = ("segment", "run", "bucket", "rows", "expires")
 _groups = attrgetter("groups")
 
 
-def to_json(manifest: Manifest) -> bytes:
+def to_json(manifest: Manifest, query: str | None = None) -> bytes:
+    """The manifest; `query` is the hash of what identifies the query."""
     stores: dict[StoreName, int] = {}
     held = [
         [[stores.setdefault(name, len(stores)), len(mine)] for name, mine in slot.items()] for slot in manifest.extents
     ]
-    extents = [extent for slot in manifest.extents for mine in slot.values() for extent in mine]
-    segments = list(manifest.segments.values())
-    place = dict(zip(manifest.segments, range(len(segments)), strict=True))
+    extents = list(manifest.all_extents())
+    place = dict(zip(manifest.segments, range(len(manifest.segments)), strict=True))
+    refs = manifest.segments.values()
     closed = [number for number, extent in enumerate(extents) if extent.generation != ACTIVE]
+    generations = [extents[number].generation for number in closed]
     box, sets = manifest.outbox, dict[Groups, int]()
     value = {
         "format": FORMAT_VERSION,
-        "features": [],
+        "features": [
+            CHECKED,
+            *([SEVERAL_GENERATIONS] if any(extents[n].generation == SEVERAL for n in closed) else []),
+        ],
+        **({} if query is None else {"query": query}),
         "epoch": manifest.epoch,
         "batch": manifest.batch,
-        "plan": {"trees": manifest.plan.trees, "orders": manifest.plan.orders},
+        "offsets": None if (at := manifest.offsets) is None else [at.query, at.hash, at.text],
+        "plan": {"trees": manifest.plan.trees, "orders": dict(manifest.plan.orders)},
         "placement": {
             "slots": manifest.placement.slots,
             "keys": {key: to_lists(owners) for key, owners in manifest.placement.owners.items()},
@@ -71,14 +101,14 @@ def to_json(manifest: Manifest) -> bytes:
         "outbox": {
             "shows": box.shows,
             "place": box.place,
-            "files": [[f.name, f.bytes, f.modified_ms] for f in box.files],
+            "files": [[f.name, f.bytes, f.modified_ms, f.crc] for f in box.files],
         },
         "events": manifest.events,
-        "stores": list(stores),
+        "stores": [[*name] for name in stores],
         "segments": {
             "name": " ".join(manifest.segments),
-            "bytes": [ref.bytes for ref in segments],
-            "crc": [ref.crc for ref in segments],
+            "bytes": [ref.bytes for ref in refs],
+            "crc": [ref.crc for ref in refs],
         },
         "held": held,
         "extents": {
@@ -96,26 +126,53 @@ def to_json(manifest: Manifest) -> bytes:
         "estimates": [number for number, extent in enumerate(extents) if extent.is_estimate],
         "closed": {
             "extent": closed,
-            "generation": [extents[number].generation for number in closed],
+            "generation": generations,
             "since": [extents[number].since_us for number in closed],
         },
     }
-    return json.dumps(value, separators=(",", ":")).encode()
+    return sealed(_dumped(value))
+
+
+def _dumped(value: dict[str, Any]) -> bytes:
+    try:
+        return orjson.dumps(value)
+    except TypeError:  # products of counts may grow beyond 64 bits, which orjson does not write
+        return json.dumps(value, separators=(",", ":")).encode()
 
 
 def from_json(data: bytes) -> Manifest:
-    """The manifest that `to_json` wrote; another format or an unknown feature is refused by name."""
-    return from_value(json.loads(data))
+    """The manifest that `to_json` wrote; raises as `read_value`."""
+    return from_value(read_value(data))
+
+
+def read_value(data: bytes) -> dict[str, Any]:
+    """A manifest as JSON, of this format or of format 1, found to be whole and of the right shape.
+
+    Raises Damage if it is not. Another format or an unknown feature is refused by name."""
+    value, is_sealed = unsealed(data)
+    if value.get("format") == FORMAT_1 and "features" not in value:
+        require_shape_1(value)
+        return value
+    _require_known(value)
+    if CHECKED in value["features"] and not is_sealed:
+        raise Damage("its checksum is missing")
+    require_shape_2(value)
+    return value
+
+
+def segment_names(value: dict[str, Any]) -> set[str]:
+    """All segments of a manifest of this format."""
+    return set(value["segments"]["name"].split())
 
 
 def plan_of(value: dict[str, Any]) -> PlanText:
-    """The plan of a manifest that was read as JSON."""
-    require_known(value)
+    """The plan of a manifest that `read_value` has read."""
     return PlanText(value["plan"]["trees"], value["plan"]["orders"])
 
 
 def from_value(value: dict[str, Any]) -> Manifest:
-    """The manifest, read as JSON; refused as by `from_json`."""
+    """The manifest that `read_value` has read; format 1 is refused."""
+    _require_known(value)
     plan = plan_of(value)
     columns = value["segments"]
     segments = list(map(SegmentRef, columns["name"].split(), columns["bytes"], columns["crc"]))
@@ -138,19 +195,30 @@ def from_value(value: dict[str, Any]) -> Manifest:
         closed_us=value["closed_us"],
         outbox=Outbox(box["shows"], box["place"], tuple(ResultFile(*entry) for entry in box["files"])),
         events=tuple(value["events"]),
+        offsets=offsets_of(value),
     )
 
 
-def require_known(value: dict[str, Any]) -> None:
+def offsets_of(value: dict[str, Any]) -> Offsets | None:
+    """What Spark's last batch ended with, if the manifest says so."""
+    found = value.get("offsets")
+    return None if found is None else Offsets(*found)
+
+
+def _require_known(value: dict[str, Any]) -> None:
     """Refuse a format, or a feature, that this version does not know."""
+    if "format" not in value:
+        raise Damage("it lacks format")
     if value.get("format") != FORMAT_VERSION:
         raise CheckpointError(
-            f"the checkpoint has format {value.get('format')}, this watersmeet reads format {FORMAT_VERSION}",
+            f"the checkpoint has format {shown(str(value['format']))}, this watersmeet reads format {FORMAT_VERSION}",
             hint="open it with the version that wrote it, or start with a new checkpointLocation",
         )
+    HEAD(value, "")
     if unknown := sorted(set(value["features"]) - FEATURES):
+        named = ", ".join(shown(repr(each)) for each in unknown)
         raise CheckpointError(
-            f"the checkpoint uses {', '.join(map(repr, unknown))}, which this watersmeet does not know",
+            f"the checkpoint uses {named}, which this watersmeet does not know",
             hint="open it with the version that wrote it, or a later one",
         )
 

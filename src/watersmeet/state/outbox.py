@@ -7,8 +7,6 @@ folder of a plain Parquet sink the files are the sink's own part files, and send
 
 from __future__ import annotations
 
-import os
-import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -17,13 +15,20 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from watersmeet.errors import CheckpointError, SinkError
+from watersmeet.errors import SinkError
 from watersmeet.query.types import nullable_inside
+from watersmeet.state.damage import Damage, reading
 from watersmeet.state.manifest import ResultFile
-from watersmeet.state.storage import sync_folder
+from watersmeet.state.part_files import ANYBODY, Maker
+from watersmeet.state.plain_files import plain_status
+from watersmeet.state.segment import checksum_of
+from watersmeet.state.storage import make_folder, sync_file, sync_folder
 
 SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
 """Where Parquet files tell Spark what its types were."""
+RESTORE_RESULTS = (
+    "it holds results that were not sent yet: restore it, or start the query with the path that its sink had"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,8 @@ class ResultFolder:
     columns: tuple[tuple[str, str], ...] | None = None
     spark_schema: str | None = None
     compression: str = "snappy"
+    maker: Maker = ANYBODY
+    epoch: int = 0
 
 
 class ResultWriter:
@@ -43,7 +50,7 @@ class ResultWriter:
         self._target = target
         self._writer: pq.ParquetWriter | None = None
         self._is_begun = False
-        self._path = target.folder / f"part-{slot:05d}-{uuid.uuid4()}-c000.{target.compression}.parquet"
+        self._path = target.folder / target.maker.part_name(target.epoch, slot, f"{target.compression}.parquet")
 
     def write(self, results: pa.RecordBatch) -> None:
         with self._clear_errors():
@@ -55,7 +62,7 @@ class ResultWriter:
         schema = pa.schema([pa.field(name, c.type) for (_, name), c in zip(names, columns, strict=True)])
         if self._writer is None:
             self._is_begun = True
-            self._target.folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self._target.folder)
             told = self._target.spark_schema
             metadata = None if told is None else {SPARK_SCHEMA: told.encode()}
             self._writer = pq.ParquetWriter(
@@ -75,15 +82,11 @@ class ResultWriter:
             return ()
         with self._clear_errors():
             self._writer.close()
-            descriptor = os.open(self._path, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            sync_file(self._path)
             sync_folder(self._path.parent)
         self._writer, self._is_begun = None, False
-        status = self._path.stat()
-        return (ResultFile(self._path.name, status.st_size, status.st_mtime_ns // 1_000_000),)
+        status, crc = self._path.stat(), checksum_of(self._path).crc
+        return (ResultFile(self._path.name, status.st_size, status.st_mtime_ns // 1_000_000, crc),)
 
     def abandon(self) -> None:
         """The attempt failed: leave nothing behind."""
@@ -116,20 +119,25 @@ def remove_results(folder: Path, files: Iterable[ResultFile]) -> None:
         (folder / file.name).unlink(missing_ok=True)
 
 
-def require_whole(folder: Path, files: Iterable[ResultFile]) -> None:
-    """CheckpointError unless all files are there, of the length that they were written with."""
+def require_whole(folder: Path, files: Iterable[ResultFile], *, reads: bool = True) -> None:
+    """CheckpointError unless all files are there, as they were written: by their length, or, if it `reads` them, by
+    their bytes. Who has just written them need not read them."""
     for file in files:
         path = folder / file.name
-        found = path.stat().st_size if path.exists() else None
-        if found != file.bytes:
-            state = "is missing" if found is None else f"has {found} bytes instead of {file.bytes}"
-            raise CheckpointError(
-                f"{path}, which holds results that were not sent yet, {state}",
-                hint="restore it, or start the query with the path that its sink had: the state holds no results",
-            )
+        with reading(path, RESTORE_RESULTS):
+            found = plain_status(path).st_size
+            if found != file.bytes:
+                raise Damage(f"it has {found} bytes instead of {file.bytes}")
+            if reads and file.crc is not None and checksum_of(path).crc != file.crc:
+                raise Damage("its checksum does not match the manifest")
 
 
 def read_results(folder: Path, files: Sequence[ResultFile], schema: pa.Schema) -> pa.Table:
     """The rows of some files, whose columns are those of the schema."""
     tables = [pq.read_table(folder / file.name).cast(schema) for file in files]
     return pa.concat_tables([schema.empty_table(), *tables])
+
+
+def rows_in(folder: Path, files: Iterable[ResultFile]) -> int:
+    """How many rows some files have, by their footers."""
+    return sum(pq.read_metadata(folder / file.name).num_rows for file in files)

@@ -13,7 +13,7 @@ range of hashes (`between_hashes`) shares them, with `rank_base` the number of k
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -28,8 +28,8 @@ Hashes = npt.NDArray[np.uint64]
 Mask = npt.NDArray[np.bool_]
 
 CODE_BITS = 63
-COLUMN_BYTES_MAX = 1 << 30
-"""Of a column that is put together: Arrow's offsets into strings and binary values end at 2 GiB."""
+RUN_BYTES_MAX = 1 << 28
+"""Of a run that is put together: a merge has it in memory twice. (Arrow's offsets into values end at 2 GiB.)"""
 _WIDTHS = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}
 
 
@@ -48,6 +48,8 @@ class Run:
     time_max: int = 0
     rank_base: int = 0
     sieve: Sieve | None = None
+    widest: int | None = None
+    """What the payload of no row exceeds, in bytes; None: not known yet."""
 
     @property
     def rows(self) -> int:
@@ -68,8 +70,10 @@ class Run:
     def kept_bytes(self) -> int:
         """The bytes of the kept columns, row by row: key, event time and payload, without what makes them a run."""
         keys = sum(_column_bytes(column) for column in self.keys.columns) * self.rows // max(1, len(self.hashes))
-        payload = sum(_column_bytes(column.slice(int(self.starts[0]), self.rows)) for column in self.payload.columns)
-        return keys + payload + (0 if self.codes is None else self.codes.itemsize * self.rows)
+        return keys + self.payload_bytes() + (0 if self.codes is None else self.codes.itemsize * self.rows)
+
+    def payload_bytes(self) -> int:
+        return sum(_column_bytes(column.slice(int(self.starts[0]), self.rows)) for column in self.payload.columns)
 
     def between_hashes(self, low: int, high: int) -> Run:
         """The rows whose hash is in [low, high), without a copy; a run that lies within is not searched."""
@@ -100,7 +104,7 @@ def build_runs(
     `keys` holds candidate keys with their `hashes`; `key_of_row` says which candidate each row has (its own, if None).
     """
     if key_of_row is None:
-        return _arranged(hashes, keys, None, times, payload, in_pieces=False) if len(hashes) else []
+        return _arranged(hashes, keys, None, times, [payload], in_pieces=False) if len(hashes) else []
     if len(key_of_row) == 0:
         return []
     order, first = group_keys(hashes, keys)
@@ -118,20 +122,25 @@ def build_runs(
 
 
 def merge_runs(runs: Sequence[Run], *, may_split_keys: bool = True) -> list[Run]:
-    """The rows of several runs of one store, sorted into as few runs as possible: one, or more where a column would
-    exceed `COLUMN_BYTES_MAX`. Rows of one hash are in one of them, unless these alone are too many."""
-    return [run for part in _in_parts(runs, may_split_keys) for run in _merged(part)]
+    """The rows of several runs of one store, sorted into as few runs as possible: one, or more where it would exceed
+    `RUN_BYTES_MAX`. Rows of one hash are in one of them, unless these alone are too many."""
+    return list(merge_in_parts(runs, may_split_keys=may_split_keys))
+
+
+def merge_in_parts(runs: Sequence[Run], *, may_split_keys: bool = True) -> Iterator[Run]:
+    """The same runs one by one: who lets go of each before he takes the next never has them all in memory."""
+    for part in _in_parts(runs, may_split_keys):
+        yield from _merged(part)
 
 
 def _in_parts(runs: Sequence[Run], may_split_keys: bool) -> list[list[Run]]:
-    """Runs, cut by hash into parts of which no column is too long; rows of one hash are divided by run."""
-    if len(runs) < 2 or _longest_column(runs) <= COLUMN_BYTES_MAX:
+    """Runs, cut by hash into parts that are not too long; rows of one hash are divided by run."""
+    if len(runs) < 2 or sum(map(_own_bytes, runs)) <= RUN_BYTES_MAX:
         return [list(runs)]
     low, high = min(int(run.hashes[0]) for run in runs), max(int(run.hashes[-1]) for run in runs)
     if low < high:
-        longest = max(runs, key=lambda run: run.rows)
-        row = longest.starts[0] + longest.rows // 2
-        middle = int(longest.hashes[np.searchsorted(longest.starts[1:], row, side="right")])
+        longest = max(runs, key=_own_bytes)
+        middle = int(longest.hashes[_middle_key(longest)])
         if middle == low:
             above = (run.hashes[np.searchsorted(run.hashes, np.uint64(low), side="right") :] for run in runs)
             middle = min(int(hashes[0]) for hashes in above if len(hashes))
@@ -140,17 +149,28 @@ def _in_parts(runs: Sequence[Run], may_split_keys: bool) -> list[list[Run]]:
     if not may_split_keys:
         return [list(runs)]
     parts: list[list[Run]] = [[]]
-    for run in sorted(runs, key=lambda run: run.rows):
-        if parts[-1] and _longest_column([*parts[-1], run]) > COLUMN_BYTES_MAX:
+    for run in sorted(runs, key=_own_bytes):
+        if parts[-1] and sum(map(_own_bytes, [*parts[-1], run])) > RUN_BYTES_MAX:
             parts.append([])
         parts[-1].append(run)
     return parts
 
 
-def _longest_column(runs: Sequence[Run]) -> int:
-    """The bytes of the longest column that runs would have together."""
-    sizes = [[*map(_column_bytes, run.keys.columns), *map(_column_bytes, _rows_of(run).columns)] for run in runs]
-    return max((sum(column) for column in zip(*sizes, strict=True)), default=0)
+def _own_bytes(run: Run) -> int:
+    """The bytes of a run's keys and rows, without what makes it a run."""
+    return sum(map(_column_bytes, (*run.keys.columns, *_rows_of(run).columns)))
+
+
+def _middle_key(run: Run) -> int:
+    """The key up to which a run has half of its bytes."""
+    low, high = 0, len(run.hashes)
+    half = _own_bytes(run) // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        rows = [column.slice(run.starts[0], run.starts[middle] - run.starts[0]) for column in run.payload.columns]
+        size = sum(map(_column_bytes, (*run.keys.slice(0, middle).columns, *rows)))
+        low, high = (middle, high) if size <= half else (low, middle)
+    return low
 
 
 def _merged(runs: Sequence[Run]) -> list[Run]:
@@ -159,7 +179,7 @@ def _merged(runs: Sequence[Run]) -> list[Run]:
     counts = np.concatenate([np.diff(run.starts) for run in runs]).astype(np.int64)
     windowed = runs[0].codes is not None
     times = np.concatenate([run.times(run.rows_slice()) for run in runs]) if windowed else None
-    payload = concat_batches([_rows_of(run) for run in runs])
+    payload = [_rows_of(run) for run in runs]
     hashes = np.concatenate([run.hashes for run in runs])
     return _arranged(hashes, concat_batches([run.keys for run in runs]), counts, times, payload, in_pieces=True)
 
@@ -169,7 +189,7 @@ def _arranged(
     keys: pa.RecordBatch,
     counts: Ints | None,
     times: Ints | None,
-    payload: pa.RecordBatch,
+    payload: Sequence[pa.RecordBatch],
     *,
     in_pieces: bool,
 ) -> list[Run]:
@@ -182,7 +202,8 @@ def _arranged(
     order, first = group_keys(hashes, keys, in_pieces=in_pieces)
     if times is not None and not _codes_fit(times, int(np.count_nonzero(first))):
         candidates = np.arange(len(hashes), dtype=np.int64)
-        return build_runs(hashes, keys, times, payload, candidates if counts is None else candidates.repeat(counts))
+        of_rows = candidates if counts is None else candidates.repeat(counts)
+        return build_runs(hashes, keys, times, concat_batches(payload), of_rows)
     total, rows, distinct = len(order), order, order[first]
     begins = np.flatnonzero(first)
     if counts is not None and (total := int(counts.sum())) > len(order):
@@ -200,7 +221,7 @@ def _arranged(
         if not (codes[1:] >= codes[:-1]).all():
             again = np.argsort(codes, kind="stable" if in_pieces else None)
             codes, rows = codes[again], rows[again]
-    found = hashes[distinct], take_rows(keys, distinct), starts, codes, take_rows(payload, rows)
+    found = hashes[distinct], take_rows(keys, distinct), starts, codes, _gathered(payload, rows)
     return [Run(*found, low, bits, low, high)]
 
 
@@ -288,12 +309,23 @@ def take_rows(batch: pa.RecordBatch, rows: Ints) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([take(column, rows) for column in batch.columns], schema=batch.schema)
 
 
+def _gathered(batches: Sequence[pa.RecordBatch], rows: Ints) -> pa.RecordBatch:
+    """Rows of several batches, by number from the first to the last: one column after the other, so that no more than
+    one of them is in memory a third time."""
+    columns = [take(_one_array([b.column(i) for b in batches]), rows) for i in range(batches[0].num_columns)]
+    return pa.RecordBatch.from_arrays(columns, schema=batches[0].schema)
+
+
 def concat_batches(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     """One batch of several, columns without chunks."""
     if len(batches) == 1:
         return batches[0]
-    columns = [pa.concat_arrays([b.column(i) for b in batches]) for i in range(batches[0].num_columns)]
+    columns = [_one_array([b.column(i) for b in batches]) for i in range(batches[0].num_columns)]
     return pa.RecordBatch.from_arrays(columns, schema=batches[0].schema)
+
+
+def _one_array(arrays: Sequence[pa.Array]) -> pa.Array:
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
 
 
 def _rows_of(run: Run) -> pa.RecordBatch:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -24,11 +24,16 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.errors import CorruptSegmentError
+from watersmeet.state.plain_files import open_to_read, plain_status
 from watersmeet.state.run import Run
 
 MAGIC = b"WSEG0002"
 MAGIC_1 = b"WSEG0001"
 ALIGNMENT = 64
+_UNREADABLE = (
+    OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, pa.ArrowException,
+)  # fmt: skip
+"""What bytes that are no segment may raise in their reader."""
 HASH_FIELD, COUNT_FIELD, CODE_FIELD = "_hash", "_count", "_code"
 
 
@@ -61,8 +66,8 @@ class _ChecksumWriter:
         self.file.flush()
 
 
-def write_segment(file: BinaryIO, runs: Sequence[tuple[int, Run]]) -> Checksum:
-    """Write (store, run) pairs; the caller makes the file durable."""
+def write_segment(file: BinaryIO, runs: Iterable[tuple[int, Run]]) -> Checksum:
+    """Write (store, run) pairs, one after the other; the caller makes the file durable."""
     out = _ChecksumWriter(file)
     out.write(MAGIC)
     schemas: list[pa.Schema] = []
@@ -79,27 +84,39 @@ def write_segment(file: BinaryIO, runs: Sequence[tuple[int, Run]]) -> Checksum:
 def read_segment(path: Path) -> list[tuple[int, Run]]:
     """Map a segment file; its (store, run) pairs, in the order they were written."""
     try:
+        plain_status(path)
         with pa.memory_map(str(path)) as source:
-            buffer = source.read_buffer()
-        tail = buffer.slice(buffer.size - 16).to_pybytes()
+            return runs_in(source.read_buffer(), path.name)
+    except OSError as error:
+        raise _unreadable(path.name, error) from error
+
+
+def runs_in(buffer: pa.Buffer, name: str) -> list[tuple[int, Run]]:
+    """The (store, run) pairs in the bytes of a segment; no row is copied."""
+    try:
+        tail = _slice(buffer, buffer.size - 16, 16).to_pybytes()
         length = int.from_bytes(tail[:8], "little")
-        if tail[8:] not in (MAGIC, MAGIC_1) or buffer.slice(0, 8).to_pybytes() != tail[8:]:
+        if tail[8:] not in (MAGIC, MAGIC_1) or _slice(buffer, 0, 8).to_pybytes() != tail[8:]:
             raise ValueError("not a segment file")
-        footer = json.loads(buffer.slice(buffer.size - 16 - length, length).to_pybytes())
+        footer = json.loads(_slice(buffer, buffer.size - 16 - length, length).to_pybytes())
         told = [base64.b64decode(schema) for schema in footer.get("schemas", ())]
         schemas = [pa.ipc.read_schema(pa.py_buffer(schema)) for schema in told]
         return [(entry["store"], _read_run(buffer, entry, schemas)) for entry in footer["runs"]]
-    except (OSError, ValueError, LookupError, pa.ArrowInvalid) as error:
-        raise CorruptSegmentError(
-            f"segment {path.name} cannot be read: {error}",
-            hint="restore the file from a backup of the checkpoint, or start with a new checkpointLocation",
-        ) from error
+    except _UNREADABLE as error:
+        raise _unreadable(name, error) from error
+
+
+def _unreadable(name: str, error: Exception) -> CorruptSegmentError:
+    return CorruptSegmentError(
+        f"segment {name} cannot be read: {error}",
+        hint="restore the file from a backup of the checkpoint, or start with a new checkpointLocation",
+    )
 
 
 def checksum_of(path: Path) -> Checksum:
     """The checksum of a file as it is now."""
     length = crc = 0
-    with path.open("rb") as file:
+    with open_to_read(path) as file:
         while block := file.read(1 << 22):
             length += len(block)
             crc = zlib.crc32(block, crc)
@@ -107,7 +124,7 @@ def checksum_of(path: Path) -> Checksum:
 
 
 def _write_run(out: _ChecksumWriter, run: Run, schemas: list[pa.Schema]) -> dict[str, Any]:
-    run = _compact(run)
+    run = compact(run)
     hashes = pa.array(run.hashes)
     counts = np.diff(run.starts)
     counts = counts.astype(np.min_scalar_type(counts.max(initial=0)))
@@ -122,7 +139,7 @@ def _write_run(out: _ChecksumWriter, run: Run, schemas: list[pa.Schema]) -> dict
     return {"sections": sections, "coded": run.codes is not None, **times}
 
 
-def _compact(run: Run) -> Run:
+def compact(run: Run) -> Run:
     """A run that shares arrays with a longer one (a cut by hash), with arrays of its own."""
     lengths = [len(run.codes)] if run.codes is not None else []
     lengths += [run.payload.num_rows] if run.payload.num_columns else []
@@ -190,10 +207,17 @@ def _write_batch(out: _ChecksumWriter, batch: pa.RecordBatch, schemas: list[pa.S
     return start, out.length - start, schemas.index(batch.schema)
 
 
+def _slice(buffer: pa.Buffer, start: int, length: int) -> pa.Buffer:
+    """A part of a buffer; Arrow itself does not mind where it ends."""
+    if not 0 <= start <= start + length <= buffer.size:
+        raise ValueError(f"it has no bytes {start} to {start + length}")
+    return buffer.slice(start, length)
+
+
 def _read_batch(
     buffer: pa.Buffer, schemas: Sequence[pa.Schema], start: int, length: int, schema: int | None = None
 ) -> pa.RecordBatch:
-    part = buffer.slice(start, length)
+    part = _slice(buffer, start, length)
     if schema is not None:
         return pa.ipc.read_record_batch(part, schemas[schema])
     with pa.ipc.open_stream(part) as reader:

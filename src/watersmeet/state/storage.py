@@ -1,8 +1,8 @@
 """State IO: the few operations a checkpoint needs, over a local or shared POSIX folder.
 
 `create` is put-if-absent and atomic: a reader sees the whole value or none, and of two writers one is told. Bytes are
-synced before the name appears, so a name that exists after a power cut has its bytes. Other kinds of storage are
-refused by name; they would implement the same four operations.
+synced before the name appears, so a name that exists after a power cut has its bytes. No link is followed
+(`state/plain_files.py`). Other kinds of storage are refused by name; they would implement the same four operations.
 """
 
 from __future__ import annotations
@@ -10,16 +10,17 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 from urllib.parse import unquote, urlparse
 
 from watersmeet.errors import CheckpointError
 from watersmeet.failpoints import failpoint
+from watersmeet.state.file_names import TEMPORARY
+from watersmeet.state.plain_files import open_new
 
 Written = TypeVar("Written")
-TEMPORARY = ".tmp-"
 
 
 def is_local(location: str) -> bool:
@@ -50,18 +51,22 @@ def writing(path: Path) -> Iterator[None]:
         ) from error
 
 
-def write_durably(path: Path, write: Callable[[BinaryIO], Written], *, replace: bool = False) -> Written | None:
+def write_durably(
+    path: Path, write: Callable[[BinaryIO], Written], *, replace: bool = False, temporary: Path | None = None
+) -> Written | None:
     """Write a file so that it appears whole, synced, or not at all; None if it exists already and `replace` is off;
-    a CheckpointError says what the system has against it."""
+    a CheckpointError says what the system has against it. `temporary` is the file that it is until then."""
+    temporary = temporary or path.parent / f"{TEMPORARY}{uuid.uuid4().hex}"
     with writing(path):
-        return _write_durably(path, write, replace=replace)
+        return _write_durably(path, write, temporary, replace=replace)
 
 
-def _write_durably(path: Path, write: Callable[[BinaryIO], Written], *, replace: bool) -> Written | None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.parent / f"{TEMPORARY}{uuid.uuid4().hex}"
+def _write_durably(
+    path: Path, write: Callable[[BinaryIO], Written], temporary: Path, *, replace: bool
+) -> Written | None:
+    make_folder(path.parent)
     try:
-        with temporary.open("xb") as file:
+        with open_new(temporary) as file:
             written = write(file)
             failpoint(f"write:{path.suffix[1:] or path.name}")
             file.flush()
@@ -73,10 +78,13 @@ def _write_durably(path: Path, write: Callable[[BinaryIO], Written], *, replace:
                 os.link(temporary, path)
             except FileExistsError:
                 return None
+            finally:
+                temporary.unlink()
         sync_folder(path.parent)
         return written
-    finally:
+    except BaseException:
         temporary.unlink(missing_ok=True)
+        raise
 
 
 def create(path: Path, data: bytes) -> bool:
@@ -84,8 +92,23 @@ def create(path: Path, data: bytes) -> bool:
     return write_durably(path, lambda file: file.write(data)) is not None
 
 
+def replace_unsynced(path: Path, data: bytes) -> None:
+    """Put a file that nothing depends on: it appears whole, or not at all, or is gone after a power cut."""
+    temporary = path.parent / f"{TEMPORARY}{uuid.uuid4().hex}"
+    with writing(path):
+        try:
+            with open_new(temporary) as file:
+                file.write(data)
+            temporary.rename(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+
 def remove(path: Path) -> None:
-    path.unlink(missing_ok=True)
+    """Remove a file, or a link; what is neither stays."""
+    with suppress(FileNotFoundError, IsADirectoryError):
+        path.unlink()
 
 
 def names(folder: Path) -> list[str]:
@@ -96,8 +119,30 @@ def names(folder: Path) -> list[str]:
         return []
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder, and those above it that are missing; the names of all that are new are synced."""
+    if folder.is_dir():
+        return
+    make_folder(folder.parent)
+    folder.mkdir(exist_ok=True)
+    sync_folder(folder.parent)
+
+
+def sync_way_to(folder: Path) -> None:
+    """Sync a folder and its name, the name of the folder above it, and so on: whoever has made them may not have."""
+    for each in (folder, *folder.parents):
+        with suppress(PermissionError):  # then it is not ours, and older than all that is
+            sync_folder(each)
+
+
 def sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
+    """Make the names in a folder durable."""
+    sync_file(folder)
+
+
+def sync_file(path: Path) -> None:
+    """Make the bytes of a file durable; not its name."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

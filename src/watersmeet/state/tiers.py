@@ -1,17 +1,19 @@
 """The two tiers of a slot's segments: durable files are the truth, memory is a bounded copy of some of them.
 
     durable   <checkpoint>/watersmeet/segments/<name>      written and synced before an epoch commits
-    memory    <memory folder>/<query>/<run>/<name>         a tmpfs: bytes that are RAM, shared by the workers of a host
+    memory    <memory folder of the run>/<name>            a tmpfs: bytes that are RAM, shared by the workers of a host
 
 | event                             | what happens                                                              |
 |-----------------------------------|---------------------------------------------------------------------------|
 | an epoch starts                   | files that no manifest names any more leave memory (`host_sweep.py`), and |
 |                                   | what a slot has closed or let go (`leave`)                                |
-| a slot opens a segment, in memory | mapped                                                                    |
+| a slot opens a segment, in memory | mapped, and what is mapped is verified by its checksum, once per process  |
+| ... in memory with other bytes    | it leaves memory (`spoiled_copies`), and is opened as one not in memory   |
 | ... not in memory                 | mapped where it lies, after its checksum is verified once per process     |
 | a slot writes a segment           | durable, and no more                                                      |
 | an epoch ends (`retain`)          | what is not to stay leaves memory; then what is new to it is copied there |
 |                                   | and, where this process has written it, mapped                            |
+| memory is full, read-only or gone | what cannot be copied is read where it lies, what cannot leave stays      |
 
 Copies of what earlier epochs wrote are *fetched*: one in an epoch, or all at once where a slot finds nothing in memory.
 They are counted in `fetched_bytes`.
@@ -25,36 +27,32 @@ Known limitation: a process that is idle keeps what it has mapped, until it runs
 
 from __future__ import annotations
 
-import errno
 import os
-import shutil
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
 from watersmeet.errors import CorruptSegmentError
 from watersmeet.failpoints import failpoint
+from watersmeet.state import attempts, mapped
 from watersmeet.state.manifest import SegmentRef
+from watersmeet.state.mapped import Runs
+from watersmeet.state.plain_files import plain_status
+from watersmeet.state.private_folder import PrivateFolder, opened_or_made
 from watersmeet.state.run import Run
-from watersmeet.state.segment import Checksum, checksum_of, read_segment, write_segment
+from watersmeet.state.segment import Checksum, checksum_of, read_segment, runs_in, write_segment
 from watersmeet.state.shares import NO_SHARES, Shares, own_bytes
-from watersmeet.state.sieve import sieve_of
 from watersmeet.state.storage import write_durably
 
 SUFFIX = ".seg"
-FOLDERS_MAX = 8
-"""Of so many folders a process keeps mapped files: those of a few queries, not of all it ever ran."""
-
 UNMAPPED_EVERY = 16
 """A process looks every so many tasks for files that it has mapped and that others have removed."""
 
 _tasks = count()
-_verified: set[str] = set()
-"""Durable files whose checksum this process has verified: they are immutable, so once is enough."""
-
-_mapped: dict[str, dict[str, tuple[int, list[tuple[int, Run]]]]] = {}
-"""Files this process has mapped, with their inode. Mapped anew in every epoch, they would cost page faults anew."""
+_verified: dict[str, tuple[object, int]] = {}
+"""Durable files whose checksum this process has verified, with what tells whether they are the same: once is enough."""
 
 
 def task_name(epoch: int, stage: int, slot: int) -> str:
@@ -78,45 +76,51 @@ class Tiers:
     durable: Path
     memory: Path | None
     budget_bytes: int | None = None
+    attempts: Path | None = None
+    """Where segments are announced before they are written (`state/attempts.py`); None: nowhere."""
     resident_bytes: int = 0
     fetched_bytes: int = 0
+    spoiled_copies: int = 0
     _resident: set[str] = field(default_factory=set)
     _written: set[str] = field(default_factory=set)
+    _folder: PrivateFolder | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        """Opens the memory folder, or makes it; raises WatersmeetError if it is there and not ours alone."""
+        if self.memory is not None:
+            self._folder = opened_or_made(self.memory)
 
     def leave(self, dead: Iterable[str], task: str) -> None:
         """Take out of memory what this slot needs there no longer, and what failed attempts at this very task have
         left; what others have taken out is unmapped. (What no manifest names any more: `state/host_sweep.py`.)"""
         if next(_tasks) % UNMAPPED_EVERY == 0:
-            self._unmap_missing()
-        if self.memory is None or not self.memory.is_dir():
+            for folder in (self.durable, self.memory):
+                mapped.forget_missing(str(folder))
+            for place in [place for place in _verified if not os.path.lexists(place)]:
+                del _verified[place]
+        if self._folder is None:
             return
         for name in dead:
-            (self.memory / name).unlink(missing_ok=True)
-            _mapped.get(str(self.memory), {}).pop(name, None)
-        for entry in os.scandir(self.memory):
-            if entry.name.startswith(f"{task}-"):
-                Path(entry.path).unlink(missing_ok=True)
+            self._evict(self._folder, name)
+        for name in self._folder.names():
+            if name.startswith(f"{task}-"):
+                self._folder.remove(name)
 
-    def _unmap_missing(self) -> None:
-        for folder in (self.durable, self.memory):
-            mapped = _mapped.get(str(folder), {})
-            for name in [name for name in mapped if not os.path.exists(f"{folder}/{name}")]:
-                del mapped[name]
-
-    def open(self, ref: SegmentRef) -> list[tuple[int, Run]]:
-        """The (store, run) pairs of a segment; raises CorruptSegmentError with its name if its bytes are wrong."""
+    def open(self, ref: SegmentRef) -> Runs:
+        """The (store, run) pairs of a segment whose rows are active, without their former generations. Raises
+        CorruptSegmentError with its name if its bytes are wrong."""
         runs = self._in_memory(ref)
         if runs is None:
             return self._in_durable(ref)
         self._resident.add(ref.name)
         return runs
 
-    def peek(self, ref: SegmentRef) -> list[tuple[int, Run]]:
+    def peek(self, ref: SegmentRef) -> Runs:
         """A segment that another stage keeps, wherever it lies; it is not counted here, nor will it be evicted."""
         runs = self._in_memory(ref)
         return self._in_durable(ref) if runs is None else runs
 
-    def read(self, ref: SegmentRef) -> list[tuple[int, Run]]:
+    def read(self, ref: SegmentRef) -> Runs:
         """A segment that is seldom read, mapped for the caller alone: what of it is not touched is not read, but for
         its checksum, once per process."""
         self._verify(ref)
@@ -126,35 +130,56 @@ class Tiers:
         """Whether a segment that was opened is in memory."""
         return name in self._resident
 
-    def _in_memory(self, ref: SegmentRef) -> list[tuple[int, Run]] | None:
-        if self.memory is None:
+    def _in_memory(self, ref: SegmentRef) -> Runs | None:
+        """The runs of the resident copy; None if there is none with the bytes that the manifest means."""
+        if self._folder is None or (mark := self._folder.mark(ref.name)) is None:
             return None
-        try:
-            return _map(self.memory, ref.name)
-        except FileNotFoundError:
+        place = str(self.memory)
+        if (runs := mapped.known(place, ref.name, mark)) is not None:
+            return runs
+        if (copy := self._folder.mapped(ref.name)) is None:
             return None
-        except CorruptSegmentError:
-            if (self.memory / ref.name).exists():
-                raise
-            return None  # another slot or stage has evicted it meanwhile
+        mark, content = copy
+        if (content.size, zlib.crc32(content)) == (ref.bytes, ref.crc):
+            return mapped.keep(place, ref.name, mark, runs_in(content, ref.name))
+        self.spoiled_copies += 1
+        self._evict(self._folder, ref.name)
+        return None
 
-    def _in_durable(self, ref: SegmentRef) -> list[tuple[int, Run]]:
+    def _in_durable(self, ref: SegmentRef) -> Runs:
         self._verify(ref)
-        return _map(self.durable, ref.name)
+        place, found = str(self.durable), os.stat(self.durable / ref.name)
+        mark = (found.st_ino, found.st_ctime_ns)
+        runs = mapped.known(place, ref.name, mark)
+        return mapped.keep(place, ref.name, mark, read_segment(self.durable / ref.name)) if runs is None else runs
 
     def _verify(self, ref: SegmentRef) -> None:
         place = f"{self.durable}/{ref.name}"
-        if place not in _verified or not os.path.exists(place):
+        found = _mark(place)
+        if found is None or _verified.get(place) != (found, ref.crc):
             _require(self.durable / ref.name, ref)
-            _verified.add(place)
+            _verified[place] = found, ref.crc
 
-    def write(self, name: str, runs: Sequence[tuple[int, Run]]) -> SegmentRef:
-        """Write a segment durably."""
-        checksum = write_durably(self.durable / name, lambda file: write_segment(file, runs))
-        assert checksum is not None, f"segment name {name} used twice"
+    def write(self, name: str, runs: Iterable[tuple[int, Run]]) -> SegmentRef:
+        """Write a segment durably; no other attempt has its name (`segment_name`)."""
+        path = self.durable / name
+        if self.attempts is not None:
+            attempts.announce(self.attempts, name)
+        temporary = attempts.temporary_of(path)
+        checksum = write_durably(path, lambda file: write_segment(file, runs), replace=True, temporary=temporary)
+        assert checksum is not None
+        if self.attempts is not None:
+            attempts.require_wanted(self.attempts, path)
         failpoint("segment-durable")
         self._written.add(name)
         return SegmentRef(name, checksum.bytes, checksum.crc)
+
+    def folder_of_scratch(self) -> Path:
+        """Where rows are set aside while an epoch runs."""
+        if self.attempts is not None:
+            return self.attempts
+        self.durable.mkdir(parents=True, exist_ok=True)
+        return self.durable
 
     def unwrite(self, names: Iterable[str]) -> None:
         """Remove segments that this task has written and will not name: they were merged again at once."""
@@ -170,7 +195,7 @@ class Tiers:
         Beside what is there and what is new, one segment is fetched at a time; all at once where nothing is there.
         `shares` are of segments that other slots have rows in, too: these may evict them, and are not asked.
         """
-        if self.memory is None:
+        if self._folder is None:
             return
         limits = [limit for limit in (self.budget_bytes, limit_bytes) if limit is not None]
         room = min(limits, default=None)
@@ -187,8 +212,7 @@ class Tiers:
                 room = None if room is None else room - cost
                 may_fetch = may_fetch and (is_here or not self._resident)
         for name in self._resident - costs.keys():
-            (self.memory / name).unlink(missing_ok=True)
-            _mapped.get(str(self.memory), {}).pop(name, None)
+            self._evict(self._folder, name)
         self._resident = {ref.name for ref in kept if ref.name in self._resident or self._copied(ref)}
         self.resident_bytes = sum(costs[name] for name in self._resident)
         for ref in kept:
@@ -196,52 +220,37 @@ class Tiers:
                 self._in_memory(ref)  # mapped at once: an epoch that merges pays for it, and not the next
 
     def _copied(self, ref: SegmentRef) -> bool:
-        assert self.memory is not None
-        if not _copy(self.durable / ref.name, self.memory / ref.name):
+        assert self._folder is not None
+        if not self._folder.copy(self.durable / ref.name, ref.name):
             return False
         if ref.name not in self._written:
             self.fetched_bytes += ref.bytes
         return True
 
-
-def _map(place: Path, name: str) -> list[tuple[int, Run]]:
-    """The runs of a segment file, mapped once as long as it is the same file; raises FileNotFoundError."""
-    folder = str(place)
-    inode = os.stat(f"{folder}/{name}").st_ino
-    mapped = _mapped.pop(folder, {})
-    _mapped[folder] = mapped  # the last used folder stands last
-    if len(_mapped) > FOLDERS_MAX:
-        del _mapped[next(iter(_mapped))]
-    known = mapped.get(name)
-    if known is None or known[0] != inode:
-        runs = [(store, replace(run, sieve=sieve_of(run.hashes))) for store, run in read_segment(place / name)]
-        known = mapped[name] = (inode, runs)
-    return known[1]
+    def _evict(self, folder: PrivateFolder, name: str) -> None:
+        folder.remove(name)
+        mapped.forget(str(self.memory), name)
 
 
-def _copy(source: Path, target: Path) -> bool:
-    """Copy into memory; False when it is full or its folder is gone, which costs speed and nothing else."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(f"{target.name}.{os.getpid()}.part")
+def _mark(place: str) -> tuple[int, int, int] | None:
+    """What a file has as long as nobody has written to it or put another in its place; None if there is no file."""
     try:
-        shutil.copyfile(source, partial)
-        partial.rename(target)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        if error.errno not in (errno.ENOSPC, errno.ENOENT):
-            raise
-        return False
-    return True
+        status = plain_status(place)
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _require(path: Path, ref: SegmentRef) -> None:
-    if not path.exists():
+    try:
+        is_whole = checksum_of(path) == Checksum(ref.bytes, ref.crc)
+        what = "" if is_whole else "corrupted: its checksum does not match the manifest"
+    except FileNotFoundError:
+        what = "missing"
+    except OSError as error:
+        what = f"corrupted: {error.strerror}"
+    if what:
         raise CorruptSegmentError(
-            f"segment {ref.name} of the checkpoint is missing",
-            hint=f"restore {path} from a backup, or start with a new checkpointLocation",
-        )
-    if checksum_of(path) != Checksum(ref.bytes, ref.crc):
-        raise CorruptSegmentError(
-            f"segment {ref.name} of the checkpoint is corrupted: its checksum does not match the manifest",
+            f"segment {ref.name} of the checkpoint is {what}",
             hint=f"restore {path} from a backup, or start with a new checkpointLocation",
         )

@@ -340,3 +340,23 @@ def test_results_of_inner_nodes_arrive_but_only_those_of_the_topmost_are_local(t
     figures = query.coordinator.ledger.figures(0, query.manifest.placement, 0)
     assert figures.local.sum() == figures.output.sum() == results.num_rows
     assert figures.arrived.sum(axis=0).tolist() == [60, 60, query.manifest.totals["intermediate"], 60]
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda table: table.drop_columns(["output"]),
+        lambda table: table.set_column(3, "group", pa.array(["x"] * len(table))),
+        lambda table: table.set_column(3, "group", pa.array([-(10**6)] * len(table), pa.int32())),
+        lambda table: table.set_column(3, "group", pa.nulls(len(table), pa.int32())),
+        lambda table: pa.table({"x": [1]}),
+        lambda table: pa.table({}),
+    ],
+)
+def test_nothing_is_taken_from_a_table_of_another_shape(spoil):
+    table = written("reset").table(placed(plan_of()))
+    assert table.schema.names[3] == "group"
+    assert len(table)
+    ledger = GroupLedger(plan_of(), "reset")
+    ledger.restore(spoil(table))
+    assert ledger.summary() == GroupLedger(plan_of(), "reset").summary()

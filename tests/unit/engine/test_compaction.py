@@ -16,7 +16,7 @@ from watersmeet.engine.compaction import (
     bucket_width_us,
     by_bucket,
     closed,
-    ends_of,
+    last_of,
     merge_groups,
     next_share,
 )
@@ -61,8 +61,8 @@ def test_rows_expire_when_no_row_in_time_can_reach_them(time, window, watermark)
 def test_nothing_expires_without_window_or_watermark():
     assert not expired(None, 1 << 60)
     assert not expired(1, None)
-    assert ends_of(timed_run([1, 2]), store(None)) is None
-    assert ends_of(timed_run([1, 2]), results(None)) is None
+    assert last_of(timed_run([1, 2]), store(None)) is None
+    assert last_of(timed_run([1, 2]), results(None)) is None
 
 
 @given(st.integers(-9, 9), st.integers(1, 9), st.integers(-90, 90))
@@ -99,7 +99,7 @@ def test_rows_over_very_many_buckets_go_into_some():
 
 def test_results_end_when_they_say_and_not_by_their_latest_time():
     run = timed_run([0, 3, 3, 4], payload=[9, 5, 6, 5])
-    assert sorted(ends_of(run, results(12)).tolist()) == [5, 5, 6, 9]
+    assert sorted(last_of(run, results(12)).tolist()) == [4, 4, 5, 8]
     kept = [v for _, part in by_bucket(run, results(12), 2, 5) for v in part.payload.column(0).to_pylist()]
     assert sorted(kept) == [6, 9]
 
@@ -107,8 +107,8 @@ def test_results_end_when_they_say_and_not_by_their_latest_time():
 def test_a_cut_run_ends_when_its_own_rows_do():
     run = timed_run([0, 1, 2], payload=[7, 8, 9])
     cut = run.between_hashes(1 << 60, 2 << 60)
-    assert ends_of(cut, results(12)).tolist() == [8]
-    assert ends_of(cut, store(12)).tolist() == [13]
+    assert last_of(cut, results(12)).tolist() == [7]
+    assert last_of(cut, store(12)).tolist() == [12]
 
 
 def test_without_windows_there_is_one_bucket():

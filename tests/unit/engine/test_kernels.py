@@ -60,7 +60,7 @@ def test_needles_find_the_positions_of_their_keys(delta_rows, target_rows, numbe
 
 @given(ROWS, ROWS, st.integers(-10, 10), st.integers(0, 20), st.sampled_from(sorted(HASHES)))
 @settings(deadline=None, max_examples=200)
-def test_a_range_of_times_is_half_open(delta_rows, target_rows, low, width, hashing):
+def test_a_range_of_times_has_both_its_ends(delta_rows, target_rows, low, width, hashing):
     delta, target = run_of(delta_rows, hashing), run_of(target_rows, hashing)
     matched = match_keys(delta, target)
     lows = low + np.arange(len(delta.hashes), dtype=np.int64) % 3
@@ -72,7 +72,7 @@ def test_a_range_of_times_is_half_open(delta_rows, target_rows, low, width, hash
         (needle, value)
         for needle, key in enumerate(keys_of(delta))
         for value, (k, t) in enumerate(target_rows)
-        if k == key and lows[needle] <= t < highs[needle]
+        if k == key and lows[needle] <= t <= highs[needle]
     )
 
 

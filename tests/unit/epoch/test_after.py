@@ -139,6 +139,8 @@ def test_an_idle_stream_does_not_hold_the_watermark_back():
     assert after(plan, before, Batch(1), intake=rows, clock=Clock(1010, 10)).watermark_us == 30
     assert after(plan, before, Batch(1), intake=rows, clock=Clock(1011, 10)).watermark_us == 80
     assert after(plan, before, Batch(1), intake=rows, clock=Clock(9999, None)).watermark_us == 30
+    assert after(plan, before, Batch(1), intake=rows, clock=Clock(9999, 10, started_ms=9989)).watermark_us == 30
+    assert after(plan, before, Batch(1), intake=rows, clock=Clock(9999, 10, started_ms=9988)).watermark_us == 80
 
 
 def test_windows_that_are_shown_when_they_close_are_closed_by_their_own_epoch():

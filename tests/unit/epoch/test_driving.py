@@ -7,6 +7,7 @@ import pytest
 from watersmeet.epoch import protocol
 from watersmeet.epoch.driving import Drive
 from watersmeet.state.manifest import PlanText, before_first_epoch
+from watersmeet.state.spark_log import LogEnd
 
 UNSENT = replace(before_first_epoch(PlanText("(a b)"), 2, ["k"], 8, 2), epoch=3)
 
@@ -48,6 +49,6 @@ class Interpreter:
 )
 def test_a_stop_comes_before_the_next_command_unless_the_sink_waits_for_its_acknowledgement(stopped_after, done):
     interpreter = Interpreter(stopped_after)
-    interpreter.drive.play(protocol.Started(UNSENT, is_acknowledged=False))
+    interpreter.drive.play(protocol.Started(UNSENT, is_acknowledged=False, log=LogEnd()))
     assert interpreter.done == done
     assert interpreter.drive.state.is_closed

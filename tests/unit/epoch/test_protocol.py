@@ -7,7 +7,7 @@ restart, and results that lie in the checkpoint or in the folder of the sink.
 import pytest
 
 from tests import abstract_world
-from tests.abstract_world import Broken, Manifest, enumerate_worlds, first_world
+from tests.abstract_world import Broken, Manifest, batch_came, enumerate_worlds, first_world, log_after, offsets_of
 from watersmeet.epoch.driving import Drive
 from watersmeet.epoch.kinds import Batch, Cleaning, Closing, Epoch, Takeover
 from watersmeet.epoch.protocol import (
@@ -44,14 +44,17 @@ from watersmeet.epoch.protocol import (
     advance,
 )
 from watersmeet.errors import CheckpointError, FencedError
+from watersmeet.state.spark_log import LogEnd
 
 SEEN = frozenset({"segments/old"})
-LAST = Manifest(4, batch=2)
-NEXT = Manifest(5, batch=3)
-BATCH = Batch(3)
-TAKING_OVER = [Started(LAST, True), Looked(SEEN), JobDone(NEXT), Committed(), Sent(), Acknowledged()]
-RESTING = [Started(None, False)]
-JOINING = [*RESTING, BatchCame(3), Decided(BATCH), JobDone(NEXT), Committed(), Sent(), Acknowledged()]
+LAST = Manifest(4, batch=2, offsets=offsets_of(2))
+NEXT = Manifest(5, batch=3, offsets=offsets_of(3))
+BATCH = Batch(3, offsets=offsets_of(3))
+FIRST = Batch(0, offsets=offsets_of(0))
+LOG = log_after(LAST)
+TAKING_OVER = [Started(LAST, True, LOG), Looked(SEEN), JobDone(NEXT), Committed(), Sent(), Acknowledged()]
+RESTING = [Started(None, False, LogEnd())]
+JOINING = [*RESTING, batch_came(0), Decided(FIRST), JobDone(NEXT), Committed(), Sent(), Acknowledged()]
 PATHS: dict[Phase, list[Event]] = {
     Phase.NEW: [],
     Phase.LOOKING: TAKING_OVER[:1],
@@ -76,9 +79,9 @@ AWAITED: dict[type, Phase] = {
     Acknowledged: Phase.ACKNOWLEDGING,
 }
 ORDINARY: list[Event] = [
-    Started(LAST, True),
+    Started(LAST, True, LOG),
     Looked(SEEN),
-    BatchCame(3),
+    batch_came(0),
     CleanUpAsked("why"),
     SourcesSilent(),
     Decided(BATCH),
@@ -144,7 +147,7 @@ def test_a_fenced_driver_says_which_epoch_it_lost():
 
 @pytest.mark.parametrize("epoch", [BATCH, Cleaning((), "why"), Closing(7)], ids=named)
 def test_the_commands_of_an_epoch_come_in_order(epoch: Epoch):
-    goals = {Batch: (BatchCame(3), JoinBatch(3)), Cleaning: (CleanUpAsked("why"), CleanUp("why"))}
+    goals = {Batch: (batch_came(3), JoinBatch(3, offsets_of(3))), Cleaning: (CleanUpAsked("why"), CleanUp("why"))}
     event, goal = goals.get(type(epoch), (SourcesSilent(), Rest()))
     idle = State(Phase.IDLE, last=LAST)
     state, given = play(event, Decided(epoch), JobDone(NEXT), Committed(), Sent(), Acknowledged(), state=idle)
@@ -163,12 +166,12 @@ def test_the_commands_of_an_epoch_come_in_order(epoch: Epoch):
 
 def test_the_first_epoch_has_nothing_before_it():
     _, given = play(*JOINING)
-    assert given[:3] == [(), (Decide(None, JoinBatch(3)),), (Run(BATCH, None),)]
+    assert given[:3] == [(), (Decide(None, JoinBatch(0, offsets_of(0))),), (Run(FIRST, None),)]
     assert given[-1][0] == Discard(None, NEXT)
 
 
 def test_without_a_manifest_a_new_driver_does_nothing():
-    assert play(Started(None, False)) == (State(Phase.IDLE), [()])
+    assert play(*RESTING) == (State(Phase.IDLE), [()])
 
 
 def test_a_takeover_looks_before_it_commits_and_sweeps_what_it_saw_when_it_is_acknowledged():
@@ -185,26 +188,44 @@ def test_a_takeover_looks_before_it_commits_and_sweeps_what_it_saw_when_it_is_ac
 
 
 def test_what_was_not_acknowledged_is_sent_before_the_takeover():
-    _, given = play(Started(LAST, False), Sent(), Acknowledged())
+    _, given = play(Started(LAST, False, LOG), Sent(), Acknowledged())
     assert given == [(Send(LAST),), (Acknowledge(4),), (Look(),)]
 
 
 def test_a_batch_that_was_seen_before_is_not_joined_again():
     idle = State(Phase.IDLE, last=LAST)
-    assert advance(idle, BatchCame(2)) == (idle, ())
+    assert advance(idle, batch_came(2)) == (idle, ())
 
 
-def test_a_batch_that_the_state_is_past_is_refused():
-    closed, commands = advance(State(Phase.IDLE, last=LAST), BatchCame(1))
+@pytest.mark.parametrize(
+    "event",
+    [
+        batch_came(1),
+        batch_came(4),
+        BatchCame(3, offsets_of(2, "anew"), offsets_of(3)),
+        BatchCame(3, None, offsets_of(3)),
+        BatchCame(3, offsets_of(2), None),
+        BatchCame(2, offsets_of(1), offsets_of(2, "anew")),
+    ],
+    ids=["before", "gap", "other-start", "no-start", "no-end", "made-anew"],
+)
+def test_a_batch_that_does_not_follow_the_state_is_refused(event: BatchCame):
+    closed, commands = advance(State(Phase.IDLE, last=LAST), event)
+    assert closed.is_closed
+    assert [command.error.error_class for command in commands] == ["DIFFERENT_BATCHES"]
+
+
+def test_a_driver_does_nothing_where_spark_has_run_other_batches():
+    closed, commands = advance(State(), Started(LAST, False, LogEnd("query", 1, 1)))
     assert closed.is_closed
     [given_up] = commands
     assert isinstance(given_up.error, CheckpointError)
-    assert "starts at batch 1, but the state has seen batch 2" in str(given_up.error)
+    assert "the state ends with batch 2, but Spark's log ends with batch 1" in str(given_up.error)
 
 
 def test_after_epochs_without_a_batch_the_first_batch_is_joined():
-    _, commands = advance(State(Phase.IDLE, last=Manifest(4)), BatchCame(0))
-    assert commands == (Decide(Manifest(4), JoinBatch(0)),)
+    _, commands = advance(State(Phase.IDLE, last=Manifest(4)), batch_came(0))
+    assert commands == (Decide(Manifest(4), JoinBatch(0, offsets_of(0))),)
 
 
 def test_a_clean_up_goes_on_until_nothing_is_left_to_decide():
@@ -228,9 +249,9 @@ def test_what_a_handler_raises_ends_the_driver_and_is_raised():
 
     drive = Drive({Look: fail, Run: told.append})
     with pytest.raises(OSError, match="full"):
-        drive.play(Started(LAST, True))
+        drive.play(Started(LAST, True, LOG))
     assert drive.state.is_closed
-    drive.play(BatchCame(3))
+    drive.play(batch_came(3))
     assert told == []
 
 
@@ -242,7 +263,7 @@ def test_a_driver_is_stopped_between_two_commands():
     for steps in range(len(kinds)):
         done.clear()
         drive = Drive(handlers, is_stopped=lambda steps=steps: len(done) >= steps)
-        drive.play(Started(LAST, True))
+        drive.play(Started(LAST, True, LOG))
         carried_out = kinds[: steps + (kinds[steps] is Acknowledge)]  # what the sink has is acknowledged in any case
         assert [type(command) for command in done] == carried_out
         assert drive.state.is_closed

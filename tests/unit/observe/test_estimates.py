@@ -101,6 +101,51 @@ def test_filters_and_streams_without_a_window():
     assert [(store.label, store.rows) for store in found.stores] == [("a", 500), ("b", 2000)]
 
 
+def test_a_window_is_counted_in_full_however_long_it_is():
+    """A day and an eighth of it, at 100 rows a second."""
+    query = query_of("ab", ["a.k = b.k"], within="24 hours")
+    found = estimate(query, plan_of(query, "(a b)"), Assumptions({"a": 100, "b": 100}))
+    day = 24 * 3600
+    assert [store.rows for store in found.stores] == [
+        pytest.approx(100 * (day * 9 / 8 + query.streams[0].delay_us / 1e6))
+    ] * 2
+
+
+def test_where_nothing_is_said_of_a_key_a_row_finds_one_of_the_largest_stream():
+    """However fast the streams are and however long their windows."""
+    for rate, within in ((1, "10 seconds"), (1000, "10 minutes"), (1000, "24 hours")):
+        query = query_of("abc", ["a.k = b.k AND b.k = c.k"], within=within)
+        found = estimate(query, plan_of(query, "(a b c)"), Assumptions({"a": rate, "b": rate, "c": rate}))
+        assert found.results_per_second == pytest.approx(3 * rate)
+    uneven = query_of("ab", ["a.k = b.k"])
+    found = estimate(uneven, plan_of(uneven, "(a b)"), Assumptions({"a": 1000, "b": 10}))
+    assert found.results_per_second == pytest.approx(2 * 10)
+
+
+def test_streams_without_a_window_hold_what_came_while_all_windows_filled():
+    query = build_query(
+        [Stream(name, SCHEMA, "ts") for name in "ab"],
+        where=["a.k = b.k"],
+        within=None,
+        windows={"a": "24 hours"},
+        select=["a.v"],
+    )
+    given = Assumptions({"a": 100, "b": 10}, running_us=60_000_000)
+    found = estimate(query, plan_of(query, "(a b)"), given)
+    assert [(store.label, store.rows) for store in found.stores] == [("a", 100 * 27 * 3600), ("b", 10 * 24 * 3600)]
+    assert "streams without a window: what they hold after 1 day (--after)" in estimates_text(
+        query, plan_of(query, "(a b)"), given, 2
+    )
+
+
+def test_results_of_streams_without_a_window_are_all_that_were_found():
+    """Over 100 seconds, every pair of the 1,000 rows of a and the 2,000 of b that the key lets pass, once."""
+    query = query_of("abc", ["a.k = b.k AND b.k = c.k"], within=None)
+    given = Assumptions({"a": 10, "b": 20, "c": 1}, keys={0: 0.1}, running_us=100_000_000)
+    found = estimate(query, plan_of(query, "((a b) c)"), given)
+    assert {store.label: store.rows for store in found.stores}["(a b)"] == pytest.approx(1000 * 2000 * 0.1)
+
+
 def test_bytes_of_a_row():
     query = query_of("ab", ["a.k = b.k", "a.v < b.v", "a.name <> b.name"])
     found = estimate(query, plan_of(query, "(a b)"), Assumptions({"a": 10, "b": 20}))
@@ -109,16 +154,17 @@ def test_bytes_of_a_row():
 
 def test_text_names_what_is_assumed():
     query = query_of("ab", ["a.k = b.k", "a.v < b.v", "b.v > 1"])
-    text = estimates_text(query, plan_of(query, "(a b)"), Assumptions({"a": 100, "b": 20}, residuals={0: 0.25}))
-    assert "assumed: key 0 lets pass 0.001 of the pairs, by default (--selectivity 'key 0=...')" in text
-    assert "assumed: residual 0 lets pass 0.25 of what it tests\n" in text
-    assert "filter 0 lets pass 1 of the rows (b: `v` > 1), by default" in text
+    text = estimates_text(query, plan_of(query, "(a b)"), Assumptions({"a": 100, "b": 20}, residuals={0: 0.25}), 2)
+    assert "assumed: key 0 lets pass 0.001 of the pairs (--selectivity 'key 0=...')" in text  # a finds one of 1,000
+    assert "known: residual 0 lets pass 0.25 of what it tests\n" in text
+    assert "assumed: filter 0 lets pass 1 of the rows (b: `v` > 1) (--selectivity 'filter 0=...')" in text
+    assert "known: steady a 100 rows/s, b 20 rows/s\nassumed: a micro-batch a second\n" in text
     assert "nothing was run" in text
 
 
 def test_text_asks_for_rates():
     query = query_of("ab", ["a.k = b.k"])
-    text = estimates_text(query, plan_of(query, "(a b)"), Assumptions({"a": 100}))
+    text = estimates_text(query, plan_of(query, "(a b)"), Assumptions({"a": 100}), 2)
     assert text.splitlines()[1:] == ["no figures without arrival rates in rows a second: give --rate b=1000"]
 
 
@@ -127,9 +173,9 @@ def test_join_graph():
     assert join_graph_text(query).splitlines() == [
         "== Join graph ==",
         "a ── b: a.k = b.k (key 1)",
-        "a ── c: (`a`.`v` < `c`.`v`) (residual 0)",
+        "a ── c: a.v < c.v (residual 0)",
         "b ── c: b.j = c.j (key 0)",
-        "a, b, c: ((`a`.`v` + `b`.`v`) > `c`.`v`) (residual 1)",
+        "a, b, c: a.v + b.v > c.v (residual 1)",
     ]
 
 

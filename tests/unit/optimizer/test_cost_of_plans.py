@@ -56,7 +56,7 @@ def test_stages_stores_and_matches_are_those_of_the_plan(where, tree):
         found.classes,
         found.others,
         found.delay_s,
-        found.running_s,
+        found.endless,
     )
     orders = {node: orders_of(query, node) for node in nodes_of(root)}
 

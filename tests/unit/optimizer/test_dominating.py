@@ -55,6 +55,22 @@ def test_where_nothing_qualifies_the_least_excess_wins():
     assert misses(BALANCED, Budget(5, 50)) == ()
 
 
+def test_where_every_plan_is_hopelessly_beyond_its_cpu_memory_decides():
+    budget = Budget(0.1, 40)
+    assert min((CHEAP_CPU, BALANCED, SMALL), key=lambda each: rating(each, budget)) == SMALL
+    # of those within memory, the least CPU
+    assert min((CHEAP_CPU, BALANCED, SMALL), key=lambda each: rating(each, Budget(0.1, 60))) == BALANCED
+    assert min((CHEAP_CPU, BALANCED, SMALL), key=lambda each: rating(each, Budget(0.1))) == CHEAP_CPU
+
+
+def test_a_plan_that_may_keep_up_is_not_given_up_for_memory():
+    assert min((plan(2, 50), plan(9, 10)), key=lambda each: rating(each, Budget(1, 40))) == plan(2, 50)
+
+
+def test_without_any_memory_the_least_state_wins():
+    assert min((CHEAP_CPU, BALANCED, SMALL), key=lambda each: rating(each, Budget(10, 0))) == SMALL
+
+
 def test_no_budget_is_never_missed_and_a_budget_of_nothing_always():
     assert Budget().admits(plan(1e300, 1e300))
     assert Budget().excess(plan(1e300, 1e300)) == 0

@@ -55,7 +55,7 @@ def test_linked_means_that_a_predicate_applies():
     assert found.linked(A | B, C)
 
 
-@pytest.mark.parametrize(("rate", "window_s"), [(-1.0, 1.0), (1.0, 0.0), (1.0, float("inf")), (float("nan"), 1.0)])
+@pytest.mark.parametrize(("rate", "window_s"), [(-1, 1), (1, 0), (1, float("inf")), (float("nan"), 1), (1e13, 1)])
 def test_impossible_figures_are_refused(rate, window_s):
     with pytest.raises(OptionError, match=r"cannot plan with .* for stream 'a'"):
         JoinGraph((StreamFigures("a", rate, window_s),))
@@ -77,15 +77,15 @@ def test_the_graph_of_a_query():
     )
     given = Assumptions({"a": 10, "b": 20, "c": 30}, filters={0: 0.5}, keys={0: 0.1, 1: 0.2}, residuals={0: 0.25})
     found = graph_of(query, given)
-    # the filter halves a; b and c count for the hour that the query runs; the residual reads a.v and c.v
+    # the filter halves a; c, without a window, counts for as long as the longest one; the residual reads a.v and c.v
     assert [(s.name, s.rate, s.window_s, s.row_bytes) for s in found.streams] == [
         ("a", 5.0, 10.0, 8 + 8),
-        ("b", 20.0, 3600.0, 8 + 8),
-        ("c", 30.0, 3600.0, 8 + 8 + 8),
+        ("b", 20.0, 7200.0, 8 + 8),
+        ("c", 30.0, 7200.0, 8 + 8 + 8),
     ]
     assert {each.streams: each.selectivity for each in found.classes} == {
         A | B | C: given.keys[[c.streams for c in query.classes].index(frozenset({0, 1, 2}))],
         B | C: given.keys[[c.streams for c in query.classes].index(frozenset({1, 2}))],
     }
     assert found.others == (Predicate(A | C, 0.25, 8),)  # nothing else reads c.v
-    assert (found.kept_seconds(A), found.kept_seconds(B)) == (15.0, 3600.0)
+    assert (found.kept_seconds(A), found.kept_seconds(B), found.endless) == (15.0, 7205.0, C)

@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks.random_graphs import SHAPES, random_graph
 from watersmeet.optimizer.exact_ordering import exact_orders
+from watersmeet.optimizer.greedy_ordering import greedy_orders
 from watersmeet.optimizer.join_graph import JoinGraph, Predicate, StreamFigures, bits, pairwise_graph
 from watersmeet.optimizer.links import input_graph, is_tree, spanning_links
 from watersmeet.optimizer.mjoin_ordering import order_probes, probing
@@ -124,6 +125,13 @@ def test_no_order_leaves_the_links_without_need():
         inputs = inputs_of(graph)
         for i, order in enumerate(order_probes(graph, inputs, cartesian=False).orders):
             assert is_connected(graph, inputs, (i, *order)), shape
+
+
+def test_a_link_that_lets_all_pass_is_a_link():
+    """C has fewer rows than B, but nothing links it to A."""
+    graph = pairwise_graph({"A": 10, "B": 100, "C": 1}, {"AB": 1.0, "BC": 1.0})
+    assert greedy_orders(graph, inputs_of(graph), cartesian=False) == ((1, 2), (2, 0), (1, 0))
+    assert greedy_orders(graph, inputs_of(graph), cartesian=True)[0] == (2, 1)
 
 
 def test_rates_of_zero_have_orders_too():

@@ -69,6 +69,18 @@ def test_a_choice_says_which_budget_is_missed_and_by_how_much():
     )
 
 
+def test_a_choice_says_that_no_plan_keeps_up():
+    choice = optimise(SET_1, Budget(BJTREE.cpu_s / 10, MJOIN.memory_bytes * 1.01))
+    assert tree_text(choice.winner.tree, "ABC") == "(A B C)"
+    assert choice.reason.startswith("no plan keeps up, so memory decides: CPU ")
+
+
+def test_a_budget_of_no_memory_is_missed_by_all_that_a_plan_needs():
+    choice = optimise(SET_1, Budget(memory_bytes=0))
+    assert tree_text(choice.winner.tree, "ABC") == "(A B C)"
+    assert choice.reason == "no plan fits; this one is nearest its budgets: state 300 B of 0 B"
+
+
 def test_a_choice_says_whether_all_trees_were_looked_at():
     assert optimise(SET_1, Budget(), "exhaustive").plans_seen is None
     assert optimise(SET_1, Budget(), "mjoin").plans_seen == 1

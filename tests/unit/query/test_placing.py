@@ -358,7 +358,7 @@ def test_fingerprint_and_explain_name_them():
     lines = explain_text(query, plan, slots=1).splitlines()
     assert "derived   a._d0: lower(`name`)  (by Spark, at the source)" in lines
     assert "residual  levenshtein(`a_name`, `b_name`) < 3  (by Spark, on the results)" in lines
-    assert "residual  near(`a`.`n`, `b`.`n`)" in lines
+    assert "residual  near(a.n, b.n)" in lines
 
 
 def test_other_queries_have_the_fingerprint_they_had():

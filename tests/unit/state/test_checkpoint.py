@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import uuid
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -10,7 +11,8 @@ from typing import Literal
 import pytest
 
 from watersmeet.errors import CheckpointError
-from watersmeet.state.checkpoint import SCRATCH, Checkpoint
+from watersmeet.state.checkpoint import Checkpoint
+from watersmeet.state.file_names import SCRATCH
 from watersmeet.state.manifest import Manifest, Outbox, PlanText, ResultFile, SegmentRef, before_first_epoch
 from watersmeet.state.manifest_json import FORMAT_VERSION
 from watersmeet.state.storage import TEMPORARY, create
@@ -18,31 +20,43 @@ from watersmeet.state.storage import TEMPORARY, create
 PLAN = PlanText("(a b)", {"(a b)": [[1], [0]]})
 
 
+def segment(name: str) -> str:
+    return f"0-0-0-{name}-0.seg"
+
+
+def part(name: str) -> str:
+    return f"part-00000-{uuid.uuid5(uuid.NAMESPACE_OID, name)}-c000.snappy.parquet"
+
+
 def manifest(epoch: int, *segments: str, outbox: Outbox | None = None) -> Manifest:
     """One that names segments, though no extent is of them."""
-    refs = {name: SegmentRef(name, 1, 1) for name in segments}
+    refs = {segment(name): SegmentRef(segment(name), 1, 1) for name in segments}
     empty = before_first_epoch(PLAN, 2, ["a.k = b.k"], 4, 1)
     return replace(empty, epoch=epoch, batch=epoch, segments=refs, outbox=outbox or empty.outbox)
 
 
 def results(*names: str, place: Literal["sink", "checkpoint"] = "checkpoint") -> Outbox:
-    return Outbox(shows=True, place=place, files=tuple(ResultFile(name, 1, 1) for name in names))
+    return Outbox(shows=True, place=place, files=tuple(ResultFile(part(name), 1, 1) for name in names))
 
 
 def put(checkpoint: Checkpoint, *names: str) -> None:
     checkpoint.segments.mkdir(parents=True, exist_ok=True)
     for name in names:
-        (checkpoint.segments / name).write_bytes(b"x")
+        (checkpoint.segments / segment(name)).write_bytes(b"x")
 
 
 def segments(checkpoint: Checkpoint) -> set[str]:
-    return {path.name for path in checkpoint.segments.glob("*")}
+    return {path.name.split("-")[3] for path in checkpoint.segments.glob("*")}
+
+
+def waiting(checkpoint: Checkpoint) -> set[str]:
+    return {path.name for path in checkpoint.outbox.iterdir()}
 
 
 def put_results(checkpoint: Checkpoint, *names: str) -> None:
     checkpoint.outbox.mkdir(parents=True, exist_ok=True)
     for name in names:
-        (checkpoint.outbox / name).write_bytes(b"x")
+        (checkpoint.outbox / part(name)).write_bytes(b"x")
 
 
 def test_a_second_driver_is_refused_and_told_who_holds_the_lock(tmp_path):
@@ -170,7 +184,7 @@ def test_discarding_removes_only_what_the_older_manifest_alone_needs(tmp_path):
     checkpoint.acknowledge(0)
     checkpoint.discard(older, newer)
     assert segments(checkpoint) == {"both", "new", "unknown"}
-    assert {path.name for path in checkpoint.outbox.iterdir()} == {"newer.parquet", "unknown.parquet"}
+    assert waiting(checkpoint) == {part("newer.parquet"), part("unknown.parquet")}
     assert checkpoint.latest() == newer
     assert not checkpoint.is_acknowledged(0)
 
@@ -181,7 +195,7 @@ def test_files_in_the_folder_of_a_sink_are_not_of_the_checkpoint(tmp_path):
     older, newer = manifest(0, outbox=results("part.parquet", place="sink")), manifest(1)
     put_results(checkpoint, "part.parquet")
     checkpoint.discard(older, newer)
-    assert [path.name for path in checkpoint.outbox.iterdir()] == ["part.parquet"]
+    assert waiting(checkpoint) == {part("part.parquet")}
 
 
 def littered(checkpoint: Checkpoint) -> Manifest:
@@ -192,7 +206,8 @@ def littered(checkpoint: Checkpoint) -> Manifest:
     for live in (manifest(3), manifest(4, "a", "b", outbox=results("four.parquet")), last):
         checkpoint.acknowledge(live.epoch)
         checkpoint.commit(live)
-    put(checkpoint, "a", "b", "c", "orphan", f"{TEMPORARY}1")
+    put(checkpoint, "a", "b", "c", "orphan")
+    (checkpoint.segments / f"{TEMPORARY}1").write_bytes(b"x")
     put_results(checkpoint, "four.parquet", "five.parquet", "orphan.parquet")
     (checkpoint.segments / f"{SCRATCH}1").mkdir()
     (checkpoint.segments / f"{SCRATCH}1" / "0").write_bytes(b"x")
@@ -207,8 +222,8 @@ def everything(checkpoint: Checkpoint) -> set[str]:
 
 
 KEPT = {
-    "lock", "query.json", "events.jsonl", "segments/b", "segments/c", "outbox/five.parquet",
-    "manifests/000000000005.json", "acks/000000000005",
+    "lock", "query.json", "events.jsonl", f"segments/{segment('b')}", f"segments/{segment('c')}",
+    f"outbox/{part('five.parquet')}", "manifests/000000000005.json", "acks/000000000005",
 }  # fmt: skip
 
 
@@ -217,7 +232,7 @@ def test_a_sweep_removes_all_that_the_last_manifest_does_not_name(tmp_path):
     last = littered(checkpoint)
     removed = checkpoint.sweep(last, checkpoint.files())
     assert everything(checkpoint) == KEPT
-    assert removed == 10
+    assert removed == 8
     assert not (checkpoint.folder / "trial").exists()
     assert checkpoint.sweep(last, checkpoint.files()) == 0
     assert checkpoint.latest() == last
@@ -229,15 +244,37 @@ def test_a_sweep_leaves_alone_what_it_has_not_seen(tmp_path):
     checkpoint = Checkpoint(tmp_path)
     last = littered(checkpoint)
     seen = checkpoint.files()
-    put(checkpoint, "of-a-successor")
-    put_results(checkpoint, "of-a-successor.parquet")
-    checkpoint.commit(manifest(6, "of-a-successor"))
+    put(checkpoint, "successor")
+    put_results(checkpoint, "successor")
+    checkpoint.commit(manifest(6, "successor"))
     checkpoint.sweep(last, seen)
-    later = {"segments/of-a-successor", "outbox/of-a-successor.parquet", "manifests/000000000006.json"}
-    assert everything(checkpoint) == KEPT | later
+    committed = {"manifests/000000000005.json"}  # the one before is gone with the commit
+    later = {f"segments/{segment('successor')}", f"outbox/{part('successor')}", "manifests/000000000006.json"}
+    assert everything(checkpoint) == KEPT - committed | later
     checkpoint.release()
 
 
 def test_checkpoints_have_names_of_their_own(tmp_path):
+    for name in "ab":
+        Checkpoint(tmp_path / name).prepare()
     assert Checkpoint(tmp_path / "a").identity() != Checkpoint(tmp_path / "b").identity()
     assert Checkpoint(tmp_path / "a").identity() == Checkpoint(tmp_path / "b" / ".." / "a").identity()
+
+
+def test_a_uid_is_kept_when_the_checkpoint_is_moved(tmp_path):
+    first = Checkpoint(tmp_path / "a")
+    uid = first.uid()
+    assert not (tmp_path / "a").exists()  # nothing is written before the query is accepted
+    first.prepare()
+    first.prepare()
+    (tmp_path / "a").rename(tmp_path / "b")
+    assert Checkpoint(tmp_path / "b").uid() == uid
+    assert Checkpoint(tmp_path / "c").uid() != uid
+
+
+def test_of_two_drivers_that_make_a_checkpoint_at_once_one_is_refused(tmp_path):
+    one, other = Checkpoint(tmp_path), Checkpoint(tmp_path)
+    assert one.uid() != other.uid()
+    one.prepare()
+    with pytest.raises(CheckpointError, match="was taken by another driver at the same moment"):
+        other.prepare()

@@ -116,7 +116,7 @@ def test_an_append_that_fails_half_way_is_removed_by_the_next(tmp_path, monkeypa
             raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as broken:
-        broken.setattr(Path, "open", lambda path, mode: Full(OPEN(path, mode)))
+        broken.setattr(event_log, "open_to_append", lambda path: Full(OPEN(path, "ab")))
         with pytest.raises(CheckpointError, match="No space left"):
             log.append([event(2, slot=0), event(2, slot=1)])
     assert log.last_epoch() == 1
@@ -185,12 +185,8 @@ def crash(*_args: object, **_kwargs: object) -> None:
     raise Crash
 
 
-def crash_when_created(path: Path, mode: str) -> object:
-    return crash() if mode == "xb" else OPEN(path, mode)
-
-
 STEPS = {
-    "before the new file is there": (Path, "open", crash_when_created),
+    "before the new file is there": (storage, "open_new", crash),
     "while it is written": (event_log.shutil, "copyfileobj", crash),
     "before it is synced": (storage.os, "fsync", crash),
     "before it is renamed": (Path, "rename", crash),
@@ -236,3 +232,47 @@ def test_a_checkpoint_appends_to_its_log(tmp_path):
     assert checkpoint.events.read() == ({}, [event(0), event(0, slot=1)])
     assert EventLog(tmp_path / "watersmeet").last_epoch() == 0
     checkpoint.release()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"epoch": true}',
+        '{"epoch": "5"}',
+        '{"rolledUp": 5}',
+        '{"rolledUp": {"throughEpoch": 3}}',
+        '{"rolledUp": {"throughEpoch": 3, "kinds": {"spill": {"count": 1}}}}',
+        "5",
+        "null",
+        "[" * 99_999,
+    ],
+    ids=range(8),
+)
+def test_lines_of_another_shape_are_passed_over(tmp_path, line):
+    for known in ([], [event(1)]):
+        write_plainly(tmp_path, known)
+        with (tmp_path / EVENTS).open("a") as file:
+            file.write(f"{line}\n")
+        log = EventLog(tmp_path)
+        assert log.read() == ({}, known)
+        assert log.last_epoch() == (1 if known else -1)
+        log.append([event(2)])
+        assert EventLog(tmp_path).read() == ({}, [*known, event(2)])
+
+
+@pytest.mark.parametrize("kind", ["link", "hard link", "folder"])
+def test_a_log_that_is_no_file_of_its_own_is_set_aside(tmp_path, kind):
+    (tmp_path / "outside").write_bytes(b"untouched")
+    path = tmp_path / EVENTS
+    match kind:
+        case "link":
+            path.symlink_to(tmp_path / "outside")
+        case "hard link":
+            path.hardlink_to(tmp_path / "outside")
+        case _:
+            path.mkdir()
+    log = EventLog(tmp_path)
+    log.restore(1, [event(1)])
+    log.append([event(2)])
+    assert EventLog(tmp_path).read() == ({}, [event(1), event(2)])
+    assert (tmp_path / "outside").read_bytes() == b"untouched"

@@ -3,10 +3,15 @@
 import pytest
 
 from watersmeet.state.host_sweep import EPOCHS_REMEMBERED, Drops, sweep_host
+from watersmeet.state.private_folder import opened_or_made
 
 
 def never():
     pytest.fail("was not to be asked")
+
+
+def swept(folder, *how):
+    sweep_host(opened_or_made(folder), *how)
 
 
 def names(folder) -> set[str]:
@@ -20,33 +25,47 @@ def filled(folder, *held: str):
 
 
 def test_a_new_folder_has_nothing_to_sweep(tmp_path):
-    sweep_host(tmp_path / "run", 7, never, never)
+    swept(tmp_path / "run", 7, never, never)
     assert names(tmp_path / "run") == set()
 
 
 def test_dropped_names_leave_and_all_others_stay(tmp_path):
-    sweep_host(tmp_path, 3, never, never)
+    swept(tmp_path, 3, never, never)
     filled(tmp_path, "1-a", "2-b", "4-c")
-    sweep_host(tmp_path, 5, lambda: {3: ["2-b"], 4: ["1-a", "0-gone"], 5: []}, never)
+    swept(tmp_path, 5, lambda: {3: ["2-b"], 4: ["1-a", "0-gone"], 5: []}, never)
     assert names(tmp_path) == {"2-b", "4-c"}, "what was dropped by epoch 3 had left before"
 
 
+def test_the_first_epoch_follows_none(tmp_path):
+    swept(tmp_path, -1, never, never)
+    filled(tmp_path, "0-a", "0-b")
+    swept(tmp_path, 0, lambda: {0: ["0-a"]}, never)
+    assert names(tmp_path) == {"0-b"}
+
+
+def test_what_has_no_name_of_ours_stays(tmp_path):
+    swept(tmp_path, 3, never, never)
+    filled(tmp_path, "1-a", "letter", ".swept-x", "²-x")
+    swept(tmp_path, 99, dict, list)
+    assert {path.name for path in tmp_path.iterdir()} == {"letter", ".swept-x", "²-x", ".swept-99"}
+
+
 def test_one_task_of_a_host_does_it(tmp_path):
-    sweep_host(tmp_path, 3, never, never)
+    swept(tmp_path, 3, never, never)
     filled(tmp_path, "1-a")
-    sweep_host(tmp_path, 4, lambda: {4: []}, never)
-    sweep_host(tmp_path, 4, never, never)
-    sweep_host(tmp_path, 3, never, never)
+    swept(tmp_path, 4, lambda: {4: []}, never)
+    swept(tmp_path, 4, never, never)
+    swept(tmp_path, 3, never, never)
     assert names(tmp_path) == {"1-a"}
 
 
 def test_a_host_that_was_away_for_long_looks_at_all_that_lives(tmp_path):
-    sweep_host(tmp_path, 3, never, never)
+    swept(tmp_path, 3, never, never)
     filled(tmp_path, "1-a", "2-b", "100-new")
-    sweep_host(tmp_path, 99, lambda: {99: []}, lambda: ["2-b"])
+    swept(tmp_path, 99, lambda: {99: []}, lambda: ["2-b"])
     assert names(tmp_path) == {"2-b", "100-new"}, "files of the epoch under way are nobody's business"
     filled(tmp_path, "3-c")
-    sweep_host(tmp_path, 100, lambda: {100: ["3-c"]}, never)
+    swept(tmp_path, 100, lambda: {100: ["3-c"]}, never)
     assert names(tmp_path) == {"2-b", "100-new"}
 
 

@@ -34,7 +34,8 @@ def full() -> Manifest:
     closed = ExtentRef(next(iter(value.segments)), 5, 0, 3, 70, None, Groups.between(0, 4), SETTLED, None)
     owing = replace(closed, index=6, generation=9, since_us=-77, expires_us=1 << 60)
     states = ({**value.extents[0], first: (*value.extents[0][first], closed, owing)}, *value.extents[1:])
-    files = (ResultFile("part-00000.parquet", 9, 1234), ResultFile("part-00001.parquet", 10, 1235))
+    names = [f"part-0000{n}-31e57b2c-0f5c-4d22-9a1c-0123456789ab-c000.snappy.parquet" for n in range(2)]
+    files = (ResultFile(names[0], 9, 1234, 77), ResultFile(names[1], 10, 1235))
     return replace(
         value,
         extents=states,

@@ -6,9 +6,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from watersmeet.errors import SinkError
+from watersmeet.errors import CheckpointError, SinkError
 from watersmeet.state.manifest import ResultFile
-from watersmeet.state.outbox import SPARK_SCHEMA, ResultFolder, ResultWriter, read_results, remove_results
+from watersmeet.state.outbox import (
+    SPARK_SCHEMA,
+    ResultFolder,
+    ResultWriter,
+    read_results,
+    remove_results,
+    require_whole,
+)
 
 SCHEMA = pa.schema([("a_v", pa.int64()), ("b_v", pa.string())])
 
@@ -92,3 +99,47 @@ def test_a_folder_that_cannot_be_written_to_is_named(tmp_path):
     writer = ResultWriter(ResultFolder(tmp_path / "outbox"), 0)
     with pytest.raises(SinkError, match=r"cannot write .*outbox"):
         writer.write(rows(1))
+
+
+@pytest.fixture
+def one(tmp_path):
+    """A file of results, and its path."""
+    writer = ResultWriter(ResultFolder(tmp_path), 0)
+    writer.write(rows(*range(100)))
+    (file,) = writer.close()
+    return file, tmp_path / file.name
+
+
+def test_no_flipped_bit_of_results_goes_unnoticed(one, tmp_path):
+    file, path = one
+    require_whole(tmp_path, [file], reads=True)
+    whole = path.read_bytes()
+    for bit in range(0, len(whole) * 8, 13):
+        content = bytearray(whole)
+        content[bit // 8] ^= 1 << (bit % 8)
+        path.write_bytes(content)
+        require_whole(tmp_path, [file], reads=False)
+        with pytest.raises(CheckpointError, match="its checksum does not match the manifest"):
+            require_whole(tmp_path, [file], reads=True)
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_results_that_are_missing_shorter_or_a_link_are_named(one, tmp_path, reads):
+    file, path = one
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1])
+    with pytest.raises(CheckpointError, match=f"{file.name} is damaged: it has {len(whole) - 1} bytes"):
+        require_whole(tmp_path, [file], reads=reads)
+    path.unlink()
+    with pytest.raises(CheckpointError, match=f"{file.name} is damaged: it is missing"):
+        require_whole(tmp_path, [file], reads=reads)
+    (tmp_path / "elsewhere").write_bytes(whole)
+    path.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(CheckpointError, match="symbolic link") as refused:
+        require_whole(tmp_path, [file], reads=reads)
+    assert refused.value.error_class == "CHECKPOINT_DAMAGED"
+
+
+def test_results_of_an_earlier_version_are_checked_by_their_length(one, tmp_path):
+    file, _ = one
+    require_whole(tmp_path, [ResultFile(file.name, file.bytes, file.modified_ms)], reads=True)

@@ -13,7 +13,6 @@ from watersmeet.state import run as run_module
 from watersmeet.state.run import (
     Run,
     build_runs,
-    concat_batches,
     group_keys,
     keys_equal,
     merge_runs,
@@ -61,17 +60,18 @@ def test_a_merge_keeps_every_row_and_each_key_once(parts, collide):
 
 @given(st.lists(ROWS, min_size=1, max_size=6), st.integers(1, 400), st.booleans(), st.booleans())
 @settings(deadline=None)
-def test_no_column_of_a_merge_is_too_long(parts, bytes_max, collide, may_split_keys):
-    """The limit is 1 GiB; a smaller one stands for it here."""
+def test_no_run_of_a_merge_is_too_long(parts, bytes_max, collide, may_split_keys):
+    """The limit is 256 MiB; a smaller one stands for it here."""
     runs = [run for rows in parts for run in run_of(rows, collide=collide)]
     together = []
 
-    def counted(batches):
-        if len(batches) > 1:
-            together.append(max(sum(column.nbytes for column in columns) for columns in zip(*batches, strict=True)))
-        return concat_batches(batches)
+    def counted(runs):
+        if len(runs) > 1:
+            together.append(sum(bytes_of(run) for run in runs))
+        return merged_as_one(runs)
 
-    with patch.object(run_module, "COLUMN_BYTES_MAX", bytes_max), patch.object(run_module, "concat_batches", counted):
+    merged_as_one = run_module._merged
+    with patch.object(run_module, "RUN_BYTES_MAX", bytes_max), patch.object(run_module, "_merged", counted):
         merged = merge_runs(runs, may_split_keys=may_split_keys)
     assert rows_in(merged) == sorted(row for rows in parts for row in rows)
     if may_split_keys:
@@ -80,7 +80,11 @@ def test_no_column_of_a_merge_is_too_long(parts, bytes_max, collide, may_split_k
     split = {h for i, some in enumerate(hashes) for more in hashes[:i] for h in some & more}
     assert not split or may_split_keys
     for h in split:
-        assert 8 * sum((7 if collide else key << 32) == h for rows in parts for key, _, _ in rows) > bytes_max
+        assert sum(bytes_of(run.between_hashes(h, h + 1)) for run in runs) > bytes_max
+
+
+def bytes_of(run: Run) -> int:
+    return run.payload_bytes() + run.keys.nbytes
 
 
 @given(ROWS, st.sets(st.integers(0, 5)), st.booleans())
@@ -120,7 +124,7 @@ def test_a_cut_is_searched_and_merged_like_a_run_of_its_own(rows, low, high):
         assert rows_in(merge_runs([cut, *run_of([(9, 0, 0)])])) == [*expected, (9, 0, 0)]
         matched = match_keys(run, cut).positions
         wide = np.full(len(matched), 1, dtype=np.int64)
-        _, found = expand(rows_between(cut, matched, -9 * wide, 10 * wide))
+        _, found = expand(rows_between(cut, matched, -9 * wide, 9 * wide))
         assert sorted(found.tolist()) == list(range(cut.rows_slice().start, cut.rows_slice().stop))
 
 
@@ -141,7 +145,7 @@ def test_codes_that_would_overflow_become_several_runs_that_still_answer():
     assert len(runs) > 1
     assert rows_in(runs) == sorted(rows)
     (needle,) = run_of([(0, 0, 0)])
-    for low, high in ((-(2**61), 0), (0, 2**61), (int(times[2000]), int(times[2000]) + 1)):
+    for low, high in ((-(2**61), 0), (0, 2**61), (int(times[2000]), int(times[2000]))):
         found = []
         for run in runs:
             positions = match_keys(needle, run).positions
@@ -149,7 +153,7 @@ def test_codes_that_would_overflow_become_several_runs_that_still_answer():
             ranges = rows_between(run, positions, low * wide, high * wide)
             _, numbers = expand(ranges)
             found += run.payload.column(0).take(pa.array(numbers)).to_pylist()
-        assert sorted(found) == [v for k, t, v in rows if k == 0 and low <= t < high]
+        assert sorted(found) == [v for k, t, v in rows if k == 0 and low <= t <= high]
 
 
 def test_a_run_without_times_keeps_duplicates():

@@ -1,5 +1,6 @@
 """Segments: what is read is what was written, and bytes that were not written are noticed."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -103,3 +104,21 @@ def test_another_kind_of_file_is_refused_by_name(tmp_path, content):
 def test_a_missing_file_is_refused_by_name(tmp_path):
     with pytest.raises(CorruptSegmentError, match=r"gone\.seg"):
         read_segment(tmp_path / "gone.seg")
+
+
+def test_offsets_beyond_the_file_are_refused_by_name(tmp_path):
+    """By whoever reads it without a checksum: Arrow would take them."""
+    path = tmp_path / "one.seg"
+    written(path, some_runs())
+    content = path.read_bytes()
+    length = int.from_bytes(content[-16:-8], "little")
+    footer = json.loads(content[-16 - length : -16])
+    for start, size in ((-64, 64), (0, 1 << 62), (1 << 62, 64), (len(content), 1), (0, -1), ("x", 1), (0, None)):
+        footer["runs"][0]["sections"]["keys"][:2] = start, size
+        text = json.dumps(footer).encode()
+        path.write_bytes(content[: -16 - length] + text + len(text).to_bytes(8, "little") + content[-8:])
+        with pytest.raises(CorruptSegmentError, match=r"one\.seg"):
+            read_segment(path)
+    path.write_bytes(content[:-16] + (1 << 63).to_bytes(8, "little") + content[-8:])
+    with pytest.raises(CorruptSegmentError, match=r"one\.seg"):
+        read_segment(path)

@@ -1,14 +1,18 @@
 """Tiers: durable bytes are verified whenever they cross, memory is a bounded cache that may vanish at any time."""
 
-import errno
+import resource
 import shutil
+import time
+from contextlib import contextmanager
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.spoiling import spoil_copies
 from watersmeet.errors import CorruptSegmentError
-from watersmeet.state import tiers as tiers_module
+from watersmeet.state import mapped
+from watersmeet.state.private_folder import PrivateFolder
 from watersmeet.state.run import build_runs
 from watersmeet.state.tiers import Tiers, epoch_of, segment_name, task_name
 
@@ -135,8 +139,8 @@ def test_memory_never_holds_more_than_before_or_after(tmp_path, monkeypatch):
     tiers.retain(old)
     new = [tiers.write(segment_name(task_name(1, 0, 0), "x", n), runs()) for n in range(3)]
     sizes = []
-    copy = shutil.copyfile
-    monkeypatch.setattr(shutil, "copyfile", lambda *paths: (sizes.append(len(resident(tmp_path))), copy(*paths)))
+    copy = PrivateFolder.copy
+    monkeypatch.setattr(PrivateFolder, "copy", lambda *how: (sizes.append(len(resident(tmp_path))), copy(*how))[1])
     tiers.retain([*new, old[0]], limit_bytes=4 * old[0].bytes)
     assert sizes == [1, 2, 3]
 
@@ -164,35 +168,147 @@ def test_what_a_slot_needs_no_longer_and_failed_attempts_leave_memory(tmp_path):
     }
 
 
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
-def test_full_memory_costs_speed_and_nothing_else_while_other_errors_show(tmp_path, monkeypatch, code):
-    def full(*_):
-        raise OSError(code, "no")
-
-    monkeypatch.setattr(shutil, "copyfile", full)
+def test_a_copy_that_the_system_cuts_off_costs_speed_and_nothing_else(tmp_path):
     tiers = tiers_in(tmp_path)
     ref = tiers.write(NAME, runs())
-    if code != errno.ENOSPC:
-        with pytest.raises(OSError, match="no"):
-            tiers.retain([ref])
-        return
-    assert tiers.open(ref)[0][1].rows == 3
-    tiers.retain([ref])
+    with files_of_at_most(ref.bytes // 2):
+        tiers.retain([ref])
     assert (resident(tmp_path), tiers.resident_bytes, tiers.fetched_bytes) == (set(), 0, 0)
+    assert tiers.open(ref)[0][1].rows == 3
+
+
+@contextmanager
+def files_of_at_most(size: int):
+    """Within, the system refuses to write more into a file, as it does on a full disk."""
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
 
 
 def test_a_segment_evicted_while_it_is_opened_is_read_where_it_lies(tmp_path, monkeypatch):
     ref = stored(tmp_path)
-    memory = tmp_path / "memory" / ref.name
-    read = tiers_module.read_segment
+    mark = PrivateFolder.mark
 
-    def evicted_by_another_slot(path):
-        if path == memory:
-            memory.unlink()
-        return read(path)
+    def evicted_by_another_slot(folder, name):
+        found = mark(folder, name)
+        folder.remove(name)
+        return found
 
-    monkeypatch.setattr(tiers_module, "read_segment", evicted_by_another_slot)
-    monkeypatch.setattr(tiers_module, "_mapped", {})
+    monkeypatch.setattr(PrivateFolder, "mark", evicted_by_another_slot)
+    monkeypatch.setattr(mapped, "_mapped", {})
     tiers = tiers_in(tmp_path)
     assert tiers.open(ref)[0][1].rows == 3
-    assert not resident(tmp_path)
+    assert (resident(tmp_path), tiers.spoiled_copies) == (set(), 0)
+
+
+# --- what is mapped is what the manifest means -----------------------------------------------------------------------
+
+
+def replaced(path) -> None:
+    spoil_copies(path.parent)
+
+
+def overwritten(path) -> None:
+    """Other bytes in the same file."""
+    content = bytearray(path.read_bytes())
+    content[content.rindex(np.arange(3).tobytes())] = 77
+    time.sleep(0.05)  # the system's clock of changes is coarse
+    with path.open("r+b") as file:
+        file.write(content)
+
+
+def emptied(path) -> None:
+    path.unlink()
+    path.touch()
+
+
+def cut(path) -> None:
+    content = path.read_bytes()
+    path.unlink()
+    path.write_bytes(content[:-1])
+
+
+def values(runs) -> list[int]:
+    return [value for _, run in runs for value in run.payload.column(0).to_pylist()]
+
+
+@pytest.mark.parametrize("spoil", [replaced, overwritten, corrupt, emptied, cut])
+@pytest.mark.parametrize("is_mapped", [True, False], ids=["mapped before", "not mapped"])
+@pytest.mark.parametrize("look", [Tiers.open, Tiers.peek])
+def test_a_spoiled_copy_leaves_memory_and_is_never_joined(tmp_path, monkeypatch, spoil, is_mapped, look):
+    ref = stored(tmp_path)
+    if not is_mapped:
+        monkeypatch.setattr(mapped, "_mapped", {})
+    spoil(tmp_path / "memory" / ref.name)
+    tiers = tiers_in(tmp_path)
+    assert values(look(tiers, ref)) == [0, 1, 2]
+    assert (resident(tmp_path), tiers.spoiled_copies) == (set(), 1)
+
+
+def test_a_spoiled_copy_is_fetched_anew(tmp_path):
+    ref = stored(tmp_path)
+    replaced(tmp_path / "memory" / ref.name)
+    tiers = tiers_in(tmp_path)
+    tiers.open(ref)
+    tiers.retain([ref])
+    assert (resident(tmp_path), tiers.resident_bytes, tiers.fetched_bytes) == ({ref.name}, ref.bytes, ref.bytes)
+    again = tiers_in(tmp_path)
+    assert values(again.open(ref)) == [0, 1, 2]
+    assert again.spoiled_copies == 0
+
+
+def test_a_link_in_place_of_a_copy_is_not_followed(tmp_path):
+    ref = stored(tmp_path)
+    copy = tmp_path / "memory" / ref.name
+    replaced(copy)
+    elsewhere = tmp_path / "elsewhere"
+    copy.rename(elsewhere)
+    copy.symlink_to(elsewhere)
+    tiers = tiers_in(tmp_path)
+    assert values(tiers.open(ref)) == [0, 1, 2]
+    tiers.retain([ref])
+    assert not copy.is_symlink()
+    assert elsewhere.exists()
+
+
+def test_what_is_mapped_is_verified_once(tmp_path, monkeypatch):
+    """No task pays again for what its process has mapped."""
+    refs = [stored(tmp_path, name=segment_name(task_name(n, 0, 0), "x", 0)) for n in range(3)]
+    monkeypatch.setattr(mapped, "_mapped", {})
+    looked_at = []
+    look = PrivateFolder.mapped
+    monkeypatch.setattr(PrivateFolder, "mapped", lambda folder, name: (looked_at.append(name), look(folder, name))[1])
+    for _ in range(5):
+        tiers = tiers_in(tmp_path)
+        for ref in refs:
+            tiers.open(ref)
+        tiers.retain(refs)
+    assert sorted(looked_at) == sorted(ref.name for ref in refs)
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_a_process_that_has_verified_a_segment_sees_when_it_was_changed(tmp_path, in_place):
+    """Between two runs of a query on the same Spark session, say."""
+    ref = stored(tmp_path, budget=0)
+    tiers = tiers_in(tmp_path, 0)
+    tiers.open(ref)
+    path = tmp_path / "durable" / NAME
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    if not in_place:
+        path.unlink()
+    path.write_bytes(content)
+    with pytest.raises(CorruptSegmentError, match=NAME):
+        tiers_in(tmp_path, 0).open(ref)
+
+
+def test_a_link_in_place_of_a_segment_is_not_followed(tmp_path):
+    ref = stored(tmp_path, budget=0)
+    (tmp_path / "durable" / NAME).rename(tmp_path / "elsewhere")
+    (tmp_path / "durable" / NAME).symlink_to(tmp_path / "elsewhere")
+    for read in (tiers_in(tmp_path, 0).open, tiers_in(tmp_path, 0).read, tiers_in(tmp_path, 0).peek):
+        with pytest.raises(CorruptSegmentError, match="symbolic link"):
+            read(ref)

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from watersmeet.adaptation.coordinator import Coordinator
 from watersmeet.epoch import protocol
 from watersmeet.epoch.after import Clock, left_over, manifest_after, nothing_yet, resumed
-from watersmeet.epoch.driving import Drive
+from watersmeet.epoch.driving import Drive, handlers_of
 from watersmeet.epoch.events import Event
 from watersmeet.epoch.kinds import has_rows
 from watersmeet.errors import FencedError, WatersmeetError
@@ -27,13 +27,17 @@ from watersmeet.failpoints import failpoint
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.runtime.spark.job import JobSetting, Work, run_epoch
 from watersmeet.runtime.spark.outside import Outside, Stopped, cancellable, plain_errors
-from watersmeet.runtime.spark.progress import Ran, Times, progress_of
+from watersmeet.runtime.spark.progress import Ran, Times, progress_of, resting
 from watersmeet.runtime.spark.results import delivery
 from watersmeet.state.host_sweep import Drops
 from watersmeet.state.manifest import Manifest
 from watersmeet.state.outbox import remove_results
 
 Choose = Callable[[DataFrame], tuple[JoinPlan, Event]]
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 class EpochDriver:
@@ -51,6 +55,7 @@ class EpochDriver:
         self._clone: SparkSession | None = None
         self._batch: DataFrame | None = None
         self._started: float | None = None
+        self._started_ms = now_ms()
         self._drops = Drops()
         if (kept := outside.checkpoint.read_statistics()) is not None:
             coordinator.ledger.restore(kept)
@@ -63,21 +68,9 @@ class EpochDriver:
         self._ran: Ran | None = None
         self._untold: list[Event] = []
         last = checkpoint.latest(self.plan)
-        self._start = protocol.Started(last, last is not None and checkpoint.is_acknowledged(last.epoch))
-        self._drive = Drive(
-            {
-                protocol.Decide: self._decide,
-                protocol.Run: self._run,
-                protocol.Commit: self._commit,
-                protocol.Send: self._send,
-                protocol.Acknowledge: self._acknowledge,
-                protocol.Discard: self._discard,
-                protocol.Look: self._look,
-                protocol.Sweep: self._sweep,
-                protocol.Tell: self._tell,
-            },
-            is_stopped=lambda: self._stopped,
-        )
+        is_acknowledged = last is not None and checkpoint.is_acknowledged(last.epoch)
+        self._start = protocol.Started(last, is_acknowledged, checkpoint.spark_log.end(last))
+        self._drive = Drive(handlers_of(self), lambda: self._stopped)
 
     @property
     def failure(self) -> WatersmeetError | None:
@@ -101,8 +94,9 @@ class EpochDriver:
             self._clone = batch.sparkSession
             self.recover()
             self._batch = batch
+            self._outside.checkpoint.spark_logs.begin_sync()
             try:
-                self._play(protocol.BatchCame(batch_id))
+                self._play(protocol.BatchCame(batch_id, *self._outside.checkpoint.spark_log.around(batch_id)))
             finally:
                 self._batch = None
 
@@ -180,7 +174,7 @@ class EpochDriver:
         outcome = run_epoch(JobSetting(self.plan, outside.results, outside.folders), work, rows)
         failpoint("after-job")
         events = [*self._untold, *self.coordinator.events(epoch, before, outcome.reports)]
-        clock = Clock(time.time_ns() // 1_000_000, outside.idle_timeout_ms)
+        clock = Clock(now_ms(), outside.idle_timeout_ms, self._started_ms)
         after = manifest_after(
             self.plan, before, epoch, outcome, clock, events=events, results_in=outside.results.place
         )
@@ -195,8 +189,14 @@ class EpochDriver:
 
     def _send(self, command: protocol.Send) -> protocol.Event:
         failpoint("before-sink")
-        self._outside.sink.deliver(delivery(self._outside.results, self.plan, command.manifest, self._rowless))
+        is_recovery = self._ran is None
+        results = self._outside.results
+        self._outside.sink.deliver(
+            delivery(results, self.plan, command.manifest, self._rowless, is_recovery=is_recovery)
+        )
         failpoint("after-sink")
+        if self._ran is None:
+            self._outside.note_resent(command.manifest)
         self._note_time("sent")
         return protocol.Sent()
 
@@ -210,10 +210,10 @@ class EpochDriver:
         self._outside.checkpoint.discard(command.older, command.newer)
 
     def _look(self, _: protocol.Look) -> protocol.Event:
-        return protocol.Looked(self._outside.checkpoint.files())
+        return protocol.Looked(self._outside.files())
 
     def _sweep(self, command: protocol.Sweep) -> None:
-        self._outside.checkpoint.sweep(command.live, command.seen)
+        self._outside.sweep(command.live, command.seen)
 
     def _tell(self, command: protocol.Tell) -> None:
         """What a committed epoch did; what is learned from it is kept."""
@@ -222,6 +222,7 @@ class EpochDriver:
         self._ran, self._untold = None, []
         checkpoint.events.append(after.events)
         if not ran.outcome.reports:
+            self._outside.on_progress(resting(self._outside.results.query, self.plan, after))
             return
         self.coordinator.note(command.epoch, after, ran.outcome.reports)
         checkpoint.write_statistics(self.coordinator.ledger.table(after.placement))

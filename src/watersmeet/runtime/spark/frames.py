@@ -7,10 +7,10 @@ written as SQL text: every call into the JVM counts, because this is done for ea
 
 from __future__ import annotations
 
-import datetime
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
@@ -36,7 +36,6 @@ from watersmeet.query.logical import JoinQuery
 from watersmeet.runtime.spark.source import KEEP, spark_type
 
 RANGES_MAX = 64
-EPOCH_START = datetime.datetime(1970, 1, 1)
 
 
 def filtered(query: JoinQuery, batch: DataFrame, observation: Observation) -> DataFrame:
@@ -45,8 +44,8 @@ def filtered(query: JoinQuery, batch: DataFrame, observation: Observation) -> Da
     for ordinal in range(len(query.streams)):
         metrics.append(F.expr(f"count_if({STREAM} = {ordinal}) AS rows{ordinal}"))
         if query.windowed:
-            time = _comparable(query)
-            metrics.append(F.expr(f"max(CASE WHEN {STREAM} = {ordinal} THEN {time} END) AS latest{ordinal}"))
+            latest = _exact(query, f"max(CASE WHEN {STREAM} = {ordinal} THEN {TIME} END)")
+            metrics.append(F.expr(f"{latest} AS latest{ordinal}"))
     return batch.observe(observation, *metrics).filter(KEEP).drop(KEEP)
 
 
@@ -163,14 +162,14 @@ def _hash_text(plan: JoinPlan, stage: int, key: Sequence[str]) -> str:
     return "0L" if plan.stages[stage].on_one_slot else f"xxhash64({', '.join(key)})"
 
 
-def _comparable(query: JoinQuery) -> str:
-    """Event time in a form that reaches the driver exactly: microseconds, or a timestamp without zone."""
+def _exact(query: JoinQuery, time: str) -> str:
+    """An event time in a form that reaches the driver whatever its year: microseconds, or text if it has no zone."""
     kind = time_type_of(query)
     assert kind is not None
-    return f"unix_micros({TIME})" if kind.tz is not None else TIME
+    return f"unix_micros({time})" if kind.tz is not None else f"CAST({time} AS STRING)"
 
 
-def _micros(value: int | datetime.datetime | None) -> int | None:
-    if isinstance(value, datetime.datetime):
-        return (value - EPOCH_START) // datetime.timedelta(microseconds=1)
+def _micros(value: int | str | None) -> int | None:
+    if isinstance(value, str):
+        return int(np.datetime64(value.removeprefix("+"), "us").astype(np.int64))
     return value

@@ -20,10 +20,10 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import reduce
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql.types import StructField, StructType
 
+from watersmeet.engine.inbox import CHUNK_BYTES
 from watersmeet.epoch.kinds import Epoch, stages_of
 from watersmeet.epoch.memory_shares import MemoryShares
 from watersmeet.epoch.task import Intake, Outcome, SlotReport, intake_of, no_intake, one_report_per_task
@@ -36,9 +36,11 @@ from watersmeet.runtime.spark.grouping import sent_schema, shown_schema, struct_
 from watersmeet.runtime.spark.results import REPORTS_DDL, ResultPath, with_expressions
 from watersmeet.runtime.spark.slot_work import Folders, group_work, slot_work
 from watersmeet.runtime.spark.source import spark_type
+from watersmeet.state import attempts
 from watersmeet.state.host_sweep import Dropped
 from watersmeet.state.manifest import Manifest
 from watersmeet.state.outbox import remove_results
+from watersmeet.state.widths import is_fixed
 
 ARROW_BATCH_ROWS = 1 << 16
 UNLIMITED = (1 << 31) - 1
@@ -65,17 +67,27 @@ class Work:
 
 
 def run_epoch(setting: JobSetting, work: Work, rows: DataFrame | SparkSession) -> Outcome:
-    """Run an epoch; `rows` is the batch, or the session of an epoch without rows. What it returns is durable."""
+    """Run an epoch; `rows` is the batch, or the session of an epoch without rows. What it returns is durable. Nothing
+    else is left that attempts have written: no other segment, and if the epoch fails, no file of results."""
     stages = stages_of(setting.plan, work.epoch)
     if not stages:
         return Outcome((), no_intake(setting.plan))
     tasks = tasks_of(setting.plan, work.before, work.epoch, work.memory)
     path = setting.folders.tasks / f"{work.before.epoch + 1}-{uuid.uuid4().hex}"
+    attempts.begin(setting.folders.attempts)
     write_tasks(path, tasks, work.dropped)
+    accepted: set[str] = set()
+    results = replace(setting.results, epoch=work.before.epoch + 1)
     try:
-        job = _Job(setting, work, replace(setting.folders, tasks=path))
-        return job.run(rows, stages)
+        job = _Job(replace(setting, results=results), work, replace(setting.folders, tasks=path))
+        outcome = job.run(rows, stages)
+        accepted = outcome.segments
+        return outcome
+    except BaseException:
+        results.remove_attempts()
+        raise
     finally:
+        attempts.end(setting.folders.attempts, setting.folders.segments, accepted)
         path.unlink(missing_ok=True)
 
 
@@ -102,9 +114,10 @@ class _Job:
         session.conf.set("spark.sql.adaptive.enabled", "false")
         session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(ARROW_BATCH_ROWS))
         grouped = () if self.plan.aggregate is None else sent_schema(self.plan).types[:-1]
-        if all(_has_fixed_width(kind) for kind in (*self.plan.frame.pool, *grouped)):
-            # Spark would measure the batch after every row; rows of fixed width are bounded by their number.
-            session.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(UNLIMITED))
+        # Spark measures a batch after every row if it is to; rows of fixed width are bounded by their number.
+        is_narrow = all(is_fixed(kind) for kind in (*self.plan.frame.pool, *grouped))
+        bytes_max = UNLIMITED if is_narrow else CHUNK_BYTES
+        session.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(bytes_max))
 
     def _intake(self, reports: list[SlotReport]) -> Intake:
         if self._observation is None:
@@ -157,10 +170,6 @@ class _Job:
             self._observation = Observation()
             rows = filtered(self.query, rows, self._observation)
         return frames(self.query, self.plan, rows)
-
-
-def _has_fixed_width(kind: pa.DataType) -> bool:
-    return pa.types.is_primitive(kind) or pa.types.is_decimal(kind)
 
 
 def frame_schema(plan: JoinPlan) -> StructType:

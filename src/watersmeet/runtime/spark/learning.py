@@ -1,83 +1,77 @@
-"""What the first micro-batch tells of the data: arrival rates, and the share of pairs that each predicate lets pass.
+"""A sample of the first micro-batch, read by three small Spark jobs without a shuffle: counts and times, keys, rows.
 
-| figure                     | how it is had                                                                           |
-|----------------------------|-----------------------------------------------------------------------------------------|
-| rate of a stream           | its rows that the filters keep, by the event time that the batch covers; without        |
-|                            | windows there is no such time, and only the proportions of the rates count              |
-| selectivity of a predicate | `observe/first_rows.py`: of a key class by the hashes of its keys, which a Spark job    |
-|                            | without a shuffle brings to the driver, those of some 100,000 rows; of any other by     |
-|                            | some thousand rows of each stream, or fewer where they are wide                         |
-
-What it does not show at all (a stream without rows) has its default.
+`planning/learned.py` says what the sample tells.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from watersmeet.errors import WatersmeetError
-from watersmeet.observe.first_rows import equal_share, passing_share, rows_by_key, rows_to_sample
-from watersmeet.optimizer.assumptions import Assumptions
-from watersmeet.plan.frame import STREAM, TIME, SourceFrame, source_frame, source_name
+from watersmeet.epoch.events import Event
+from watersmeet.plan.frame import STREAM, TIME, SourceFrame, source_frame, source_name, time_type_of
 from watersmeet.plan.layout import KeyValue, field_type
-from watersmeet.query.expressions import Column, columns_of
+from watersmeet.plan.stages import JoinPlan
+from watersmeet.planning.first_rows import rows_to_sample
+from watersmeet.planning.learned import BY_CHANCE, Sample, columns_tested, hash_name, sampled_part
+from watersmeet.planning.planner import ROWS_MIN, Planner
+from watersmeet.query.expressions import Column
 from watersmeet.query.logical import JoinQuery
 from watersmeet.runtime.spark.source import KEEP
 
-KEYED_ROWS = 100_000
-"""About so many rows are counted in each of two ways, in a larger batch (`observe/first_rows.py`)."""
 FIXED_BYTES = 16
 """About what a value of a type of fixed width takes, at most."""
-UNTIMED_S = 1.0
-"""How long a batch counts as where nothing says how long it took to arrive."""
 
 
-def learn(query: JoinQuery, batch: DataFrame, rows_min: int) -> Assumptions | None:
-    """The statistics of a micro-batch, given as rows of the source frame; None where it has fewer rows than that."""
+def plan_for_batch(planner: Planner, batch: DataFrame) -> tuple[JoinPlan, Event]:
+    """The plan by the first micro-batch, given as rows of the source frame, and how it came about."""
+    return planner.plan_for(sample_of(planner.query, batch, ROWS_MIN))
+
+
+def sample_of(query: JoinQuery, batch: DataFrame, rows_min: int) -> Sample | None:
+    """A sample of a micro-batch, given as rows of the source frame; None where it has fewer rows than that."""
     rows = batch.filter(KEEP).drop(KEEP) if query.filters else batch
     source = source_frame(query)
     counts, seconds, row_bytes = _arrivals(query, source, rows)
     if sum(counts) < rows_min:
         return None
-    return Assumptions(
-        rates={stream.name: counts[i] / seconds for i, stream in enumerate(query.streams)},
-        filters=dict.fromkeys(range(len(query.filters)), 1.0),
-        keys=_key_selectivities(query, source, rows, counts),
-        residuals=_residual_selectivities(query, source, rows, row_bytes),
-        batch_s=seconds,
-    )
-
-
-def _tested_columns(query: JoinQuery) -> dict[str, list[Column]]:
-    """By stream, what residuals read."""
-    by_stream: dict[str, list[Column]] = {}
-    for column in dict.fromkeys(column for residual in query.residuals for column in columns_of(residual)):
-        by_stream.setdefault(column.stream, []).append(column)
-    return by_stream
+    part = sampled_part(sum(counts))
+    keyed = _keyed(query, source, rows, part) if query.classes else None
+    tested = {
+        name: _rows(query, source, rows, columns, row_bytes[name]) for name, columns in columns_tested(query).items()
+    }
+    return Sample(counts, seconds, keyed, part, tested)
 
 
 def _arrivals(query: JoinQuery, source: SourceFrame, rows: DataFrame) -> tuple[list[int], float, dict[str, float]]:
     """Rows by stream, the seconds of event time that they cover, and the mean bytes of what residuals read of a row, by
     stream."""
     streams = range(len(query.streams))
-    tested = _tested_columns(query)
+    tested = columns_tested(query)
     texts = [f"count_if({STREAM} = {i}) AS rows{i}" for i in streams]
     if query.windowed:
-        texts.append(f"(max(cast({TIME} AS timestamp)) - min(cast({TIME} AS timestamp))) AS span")
+        texts.append(f"{_seconds_text(query, f'max({TIME})')} - {_seconds_text(query, f'min({TIME})')} AS span")
     for i, stream in enumerate(query.streams):
         lengths = [_bytes_text(query, source, i, column) for column in tested.get(stream.name, [])]
         texts.append(f"avg(CASE WHEN {STREAM} = {i} THEN {' + '.join(['0.0D', *lengths])} END) AS bytes{i}")
     found = rows.selectExpr(*texts).first()
     assert found is not None
     counts = [int(found[f"rows{i}"]) for i in streams]
-    span = found["span"].total_seconds() if query.windowed and found["span"] is not None else 0.0
+    span = (found["span"] or 0.0) if query.windowed else 0.0
     row_bytes = {stream.name: float(found[f"bytes{i}"] or 0.0) for i, stream in enumerate(query.streams)}
-    return counts, span or UNTIMED_S, row_bytes
+    return counts, span, row_bytes
+
+
+def _seconds_text(query: JoinQuery, time: str) -> str:
+    """An event time in seconds, as a double: two of them may be farther apart than an interval can say."""
+    kind = time_type_of(query)
+    if kind is not None and kind.tz is not None:
+        return f"unix_micros({time}) / 1e6D"
+    days, seconds = f"unix_date(cast({time} AS date))", f"extract(SECOND FROM {time})"
+    return f"({days} * 86400D + hour({time}) * 3600D + minute({time}) * 60D + {seconds})"
 
 
 def _bytes_text(query: JoinQuery, source: SourceFrame, stream: int, column: Column) -> str:
@@ -90,51 +84,20 @@ def _bytes_text(query: JoinQuery, source: SourceFrame, stream: int, column: Colu
     return f"coalesce(octet_length({text}), 0)"
 
 
-def _key_selectivities(
-    query: JoinQuery, source: SourceFrame, rows: DataFrame, counts: Sequence[int]
-) -> dict[int, float]:
-    """By class, over the pairs of streams of which the batch has rows."""
-    if not query.classes:
-        return {}
-    part = max(1, sum(counts) // KEYED_ROWS)
+def _keyed(query: JoinQuery, source: SourceFrame, rows: DataFrame, part: int) -> pa.Table:
+    """The hashes of the keys of some rows."""
     hashes = []
     for number, key_class in enumerate(query.classes):
         cases = " ".join(f"WHEN {i} THEN {source.column_of(i, KeyValue(number))}" for i in sorted(key_class.streams))
         value = f"CASE {STREAM} {cases} END"
-        hashes.append(f"CASE WHEN {value} IS NOT NULL THEN xxhash64({value}) END AS hash{number}")
-    counted = " OR ".join(["by_chance", *(f"pmod(hash{number}, {part}) = 0" for number in range(len(hashes)))])
-    keyed = rows.selectExpr(STREAM, f"rand(0) * {part} < 1 AS by_chance", *hashes).filter(counted).toArrow()
-    found: dict[int, float] = {}
-    for number, key_class in enumerate(query.classes):
-        known = keyed.filter(pc.field(f"hash{number}").is_valid())
-        hashed, stream, by_chance = (known[name].to_numpy() for name in (f"hash{number}", STREAM, "by_chance"))
-        by_key = rows_by_key(hashed, stream, by_chance, part, len(counts))
-        share = equal_share(by_key, counts, sorted(key_class.streams))
-        if share is not None:
-            found[number] = share
-    return found
+        hashes.append(f"CASE WHEN {value} IS NOT NULL THEN xxhash64({value}) END AS {hash_name(number)}")
+    chance = f"rand(0) * {part} < 1 AS {BY_CHANCE}"
+    counted = [BY_CHANCE, *(f"pmod({hash_name(number)}, {part}) = 0" for number in range(len(hashes)))]
+    keyed = rows.selectExpr(STREAM, chance, *hashes)
+    return keyed.filter(" OR ".join(counted)).toArrow()
 
 
-def _residual_selectivities(
-    query: JoinQuery, source: SourceFrame, rows: DataFrame, row_bytes: Mapping[str, float]
-) -> dict[int, float]:
-    """By residual; one that fails on some combination, or whose streams have no rows yet, has its default."""
-    samples = {
-        name: _sample(query, source, rows, columns, row_bytes[name]) for name, columns in _tested_columns(query).items()
-    }
-    found: dict[int, float] = {}
-    for number, residual in enumerate(query.residuals):
-        names = dict.fromkeys(column.stream for column in columns_of(residual))
-        try:
-            share = passing_share(residual, {name: samples[name] for name in names})
-        except WatersmeetError:  # where it fails for good, the query will say so
-            continue
-        if share is not None:
-            found[number] = share
-    return found
-
-
-def _sample(
+def _rows(
     query: JoinQuery, source: SourceFrame, rows: DataFrame, columns: Sequence[Column], row_bytes: float
 ) -> pa.RecordBatch:
     """Some rows of a stream, chosen by chance, the fewer the wider they are; columns in the order given."""

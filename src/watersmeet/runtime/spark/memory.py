@@ -1,9 +1,11 @@
 """The memory tier of a run: a folder on a tmpfs, and the certainty that it does not outlive the driver.
 
-Every run of a query has a folder of its own, `<memoryLocation>/watersmeet-<uid>/<checkpoint>/<run>`. It is removed
-when the query ends; if the driver is killed, a one-line shell process that waits for the end of its standard input,
-which only the driver holds open, removes it. Whoever holds the checkpoint's lock also knows that folders of other runs
-on that checkpoint are dead, and removes them: on the driver's host at the start, on executors' hosts in the first task.
+Every run of a query has a folder of its own, `<memoryLocation>/watersmeet-<checkpoint>-<run>`: a name that nobody can
+guess, because both parts are drawn by lot, and a folder that is ours alone (`state/private_folder.py`). Its files are
+removed when the query ends. A one-line shell process that waits for the end of its standard input, which only the
+driver holds open, removes the folder, and the files too if the driver was killed. Whoever holds the checkpoint's lock
+also knows that folders of other runs on that checkpoint are dead, and removes them: on the driver's host at the start,
+on executors' hosts in the first task. Only folders of this user are removed, and in them only files with names of ours.
 
 Known limitation: on a host that runs executors only, the folder of a killed query stays until the query is restarted.
 """
@@ -13,18 +15,49 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from watersmeet.errors import OptionError
+from watersmeet.errors import OptionError, WatersmeetError
+from watersmeet.state.host_sweep import MARKER
+from watersmeet.state.private_folder import PARTIAL, PrivateFolder, make_private
+from watersmeet.state.tiers import SUFFIX
 
 DEFAULT_LOCATION = "/dev/shm"
+PREFIX = "watersmeet-"
 SHARE_OF_FREE = 2
 """Without a budget, all slots together may use this fraction (one in ...) of what is free at the start."""
 
 
 def run_folder(location: str, query_id: str, run_id: str) -> Path | None:
     """The folder of a run; None when the default location does not exist (not every system has a tmpfs there)."""
+    root = _root(location)
+    return None if root is None else root.absolute() / f"{PREFIX}{query_id}-{run_id}"
+
+
+def budget_per_slot(location: str, slots: int, given_bytes: int | None) -> int | None:
+    """The memory budget of a slot: as given, or its part of what is free now; None when there is no tmpfs."""
+    if given_bytes is not None:
+        return given_bytes
+    root = _root(location)
+    return None if root is None else shutil.disk_usage(root).free // SHARE_OF_FREE // slots
+
+
+def require_room(folder: Path | None, slots: int, budget_bytes: int | None) -> None:
+    """Refuse a budget that the tmpfs cannot hold."""
+    if folder is None or budget_bytes is None:
+        return
+    root = folder.parent
+    free = shutil.disk_usage(root).free
+    if budget_bytes * slots > free:
+        raise OptionError(
+            f"memoryBudget {budget_bytes} bytes x {slots} slots do not fit into {root}: {free} bytes are free",
+            hint="lower memoryBudget or slots, or name a larger tmpfs with memoryLocation",
+        )
+
+
+def _root(location: str) -> Path | None:
     root = Path(location)
     if not root.is_dir():
         if location == DEFAULT_LOCATION:
@@ -32,23 +65,7 @@ def run_folder(location: str, query_id: str, run_id: str) -> Path | None:
         raise OptionError(f"memoryLocation {location} is not a folder", hint="name a mounted tmpfs, such as /dev/shm")
     if not os.access(root, os.W_OK):
         raise OptionError(f"memoryLocation {location} is not writable")
-    return root / f"watersmeet-{os.getuid()}" / query_id / run_id
-
-
-def budget_within(folder: Path | None, slots: int, budget_bytes: int | None) -> int | None:
-    """The budget per slot that the tmpfs can hold; a given budget that cannot fit is refused."""
-    if folder is None:
-        return budget_bytes
-    root = next(parent for parent in folder.parents if parent.exists())
-    free = shutil.disk_usage(root).free
-    if budget_bytes is None:
-        return free // SHARE_OF_FREE // slots
-    if budget_bytes * slots > free:
-        raise OptionError(
-            f"memoryBudget {budget_bytes} bytes x {slots} slots do not fit into {root}: {free} bytes are free",
-            hint="lower memoryBudget or slots, or name a larger tmpfs with memoryLocation",
-        )
-    return budget_bytes
+    return root
 
 
 def claim(folder: Path) -> IO[bytes]:
@@ -57,15 +74,26 @@ def claim(folder: Path) -> IO[bytes]:
     Close what is returned to let that process do its work.
     """
     remove_other_runs(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    # Twice, with a pause: tasks of a killed driver may write for a moment longer.
-    work = 'cat <&3 >/dev/null; rm -rf "$0"; sleep 3; rm -rf "$0"; rmdir "$(dirname "$0")"'
+    try:
+        make_private(folder)
+    except OSError as error:
+        raise OptionError(
+            f"cannot make a folder in memoryLocation {folder.parent}: {error.strerror}",
+            hint="make room there, or name another tmpfs with memoryLocation",
+        ) from error
+    # The process stands in the folder: it removes files there, whatever has its name by then. Twice, with a pause,
+    # because tasks of a killed driver may write for a moment longer.
+    empty = (
+        "find . ! -name . -prune -type f \\( -name '*.seg' -o -name '*.part' -o -name '.swept-*' \\) -exec rm -f {} +"
+    )
+    work = f'cat <&3 >/dev/null; {empty}; sleep 3; {empty}; cd /; rmdir "$0"'
     watcher = subprocess.Popen(
         ["/bin/sh", "-c", f"exec 3<&0; ({work}) >/dev/null 2>&1 &", str(folder)],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
+        cwd=folder,
     )
     watcher.wait()
     assert watcher.stdin is not None
@@ -74,7 +102,25 @@ def claim(folder: Path) -> IO[bytes]:
 
 def remove_other_runs(folder: Path) -> None:
     """Remove folders of earlier runs of the same query."""
-    if folder.parent.is_dir():
-        for other in folder.parent.iterdir():
-            if other != folder:
-                shutil.rmtree(other, ignore_errors=True)
+    of_query = folder.name.rpartition("-")[0] + "-"
+    with suppress(OSError):
+        for name in os.listdir(folder.parent):
+            if name.startswith(of_query) and name != folder.name:
+                remove_run(folder.parent / name)
+
+
+def remove_run(folder: Path) -> None:
+    """Remove the folder of a run; what is not a folder of ours stays as it is."""
+    empty_run(folder)
+    with suppress(OSError, WatersmeetError):
+        PrivateFolder(folder)
+        os.rmdir(folder)  # not if something else is in it
+
+
+def empty_run(folder: Path) -> None:
+    """Remove the files of a run."""
+    with suppress(OSError, WatersmeetError):
+        opened = PrivateFolder(folder)
+        for name in opened.names():
+            if name.endswith((SUFFIX, PARTIAL)) or name.startswith(MARKER):
+                opened.remove(name)

@@ -14,7 +14,7 @@ from watersmeet.adaptation.spilling import DEFAULT_FRACTION
 from watersmeet.errors import OptionError, unknown_name
 from watersmeet.optimizer.strategies import AUTO
 from watersmeet.plan.partitioning import DEFAULT_PARTITIONS, PARTITIONS_MAX
-from watersmeet.runtime.spark.memory import DEFAULT_LOCATION
+from watersmeet.runtime.spark.memory import DEFAULT_LOCATION, budget_per_slot
 from watersmeet.units import parse_bytes, parse_duration_us
 
 OptionValue = str | Policy
@@ -23,18 +23,17 @@ DEFAULT_EXPLORATION_US = 100_000
 PREFIX = "spark.watersmeet."
 KNOWN = {
     "slots": "workers of the join; default: the cores Spark offers",
-    "plan": "the join tree, such as (a b c) or ((a b) c); mjoin, bjtree; or who looks for it: auto, mjoin-init, "
+    "plan": "the join tree, such as (a b c) or ((a b) c); mjoin, bjtree; or how to find it: auto, mjoin-init, "
     "bjtree-init, exhaustive; default auto",
     "cpuBudget": "CPU seconds a second per slot that a plan may cost, such as 0.8; default: 1",
-    "explorationTime": "how long better plans are looked for beyond what the search does anyway; default 100 ms",
+    "explorationTime": "extra time for the plan search; default 100 ms",
     "partitions": f"partition groups, fixed for the life of a checkpoint; default {DEFAULT_PARTITIONS}",
     "memoryBudget": "bytes of state in memory per slot, such as 512m; default: half of what is free / slots",
     "spill": "which state leaves memory when the budget is exceeded: bottom-up, local-output, global-output, "
     "global-output-penalty, push-more-productive, random, largest, balanced, rate-based, or off; "
     f"default {DEFAULT_POLICY}",
-    "spillFraction": f"the part of the state in memory that goes at once; default {DEFAULT_FRACTION}",
-    "spillUpkeep": "how what is known of partition groups is kept: cumulative, reset or ewma; "
-    f"default {DEFAULT_UPKEEP}",
+    "spillFraction": f"the part of the state in memory that one spill removes; default {DEFAULT_FRACTION}",
+    "spillUpkeep": f"how statistics of partition groups age: cumulative, reset or ewma; default {DEFAULT_UPKEEP}",
     "memoryLocation": f"a tmpfs for state in memory; default {DEFAULT_LOCATION}",
     "confidence": "level of the intervals of running SUM, COUNT and AVG, such as 0.95; default: none",
     "expectedRows": "rows that each stream will have, for confidence, such as a=1000000, b=500000; default: none",
@@ -52,6 +51,7 @@ class JoinOptions:
     exploration_s: float
     partitions: int
     memory_budget_bytes: int | None
+    """Per slot; None where there is no tmpfs and nothing was said."""
     memory_location: str
     idle_timeout_ms: int | None
     confidence: float | None = None
@@ -82,14 +82,15 @@ def resolve(spark: SparkSession, given: Mapping[str, OptionValue]) -> JoinOption
     partitions = _whole("partitions", text["partitions"] or str(DEFAULT_PARTITIONS), PARTITIONS_MAX)
     count = spark.sparkContext.defaultParallelism if slots is None else _whole("slots", slots, partitions)
     budget, idle = text["memoryBudget"], text["idleTimeout"]
+    location, count = text["memoryLocation"] or DEFAULT_LOCATION, min(count, partitions)
     return JoinOptions(
-        slots=min(count, partitions),
+        slots=count,
         plan=(text["plan"] or AUTO).strip(),
         cpu_budget=_cpu_budget(text["cpuBudget"]),
         exploration_s=_exploration_s(text["explorationTime"]),
         partitions=partitions,
-        memory_budget_bytes=None if budget is None else parse_bytes(budget),
-        memory_location=text["memoryLocation"] or DEFAULT_LOCATION,
+        memory_budget_bytes=budget_per_slot(location, count, None if budget is None else parse_bytes(budget)),
+        memory_location=location,
         idle_timeout_ms=None if idle is None else parse_duration_us(idle) // 1000,
         confidence=_level(text["confidence"]),
         expected_rows=_expected(text["expectedRows"]),

@@ -11,10 +11,16 @@ from pyspark.sql import SparkSession
 
 from watersmeet.errors import error_from_worker
 from watersmeet.observe.progress import EpochProgress
+from watersmeet.runtime.spark.file_sink import FileSink
 from watersmeet.runtime.spark.results import ResultPath
 from watersmeet.runtime.spark.sinks import Sink
 from watersmeet.runtime.spark.slot_work import Folders
 from watersmeet.state.checkpoint import Checkpoint
+from watersmeet.state.manifest import Manifest
+from watersmeet.state.outbox import rows_in
+
+OF_SINK = "sink:"
+"""How the paths of files begin that lie in the sink's folder."""
 
 
 class Stopped(Exception):
@@ -31,7 +37,25 @@ class Outside:
     sink: Sink
     session: SparkSession
     on_progress: Callable[[EpochProgress], None]
+    on_resent: Callable[[int | None, int], None]
+    """Called when the results of an earlier run's last epoch were sent: its batch, and how many they were."""
     idle_timeout_ms: int | None = None
+
+    def note_resent(self, manifest: Manifest) -> None:
+        """The results of a manifest were sent that an earlier run had not sent."""
+        self.on_resent(manifest.batch, rows_in(self.results.folder, manifest.outbox.files))
+
+    def files(self) -> frozenset[str]:
+        """All that may be left over of earlier runs, in the checkpoint and in the sink's folder."""
+        leftovers = self.sink.leftovers() if isinstance(self.sink, FileSink) else ()
+        return self.checkpoint.files() | {f"{OF_SINK}{name}" for name in leftovers}
+
+    def sweep(self, live: Manifest, seen: frozenset[str]) -> None:
+        """Remove those of the files that neither the last manifest nor the sink's log names."""
+        of_sink = frozenset(name for name in seen if name.startswith(OF_SINK))
+        self.checkpoint.sweep(live, seen - of_sink)
+        if isinstance(self.sink, FileSink):
+            self.sink.sweep(frozenset(name.removeprefix(OF_SINK) for name in of_sink))
 
 
 @contextmanager

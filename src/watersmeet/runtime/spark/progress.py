@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ from watersmeet.epoch.after import counts_of, is_gauge
 from watersmeet.epoch.events import Event
 from watersmeet.epoch.kinds import Cleaning, Closing, Epoch
 from watersmeet.epoch.owing import groups_left
-from watersmeet.epoch.task import Outcome
+from watersmeet.epoch.task import Outcome, SlotReport, intake_of
 from watersmeet.observe.progress import EpochProgress
 from watersmeet.observe.statistics import arrivals, costs, selectivities, stores
 from watersmeet.plan.stages import JoinPlan
@@ -68,7 +68,37 @@ def progress_of(
         is_cleaning=isinstance(ran.epoch, Cleaning),
         is_closing=isinstance(ran.epoch, Closing),
         owing_groups=groups_left(plan, after),
+        watermark_used_us=ran.before.watermark_us,
+        rows_kept=_kept(plan, reports, counts),
     )
+
+
+def resting(query: JoinQuery, plan: JoinPlan, manifest: Manifest) -> EpochProgress:
+    """The state that a run has found, before its first epoch: nothing is in memory."""
+    return EpochProgress(
+        epoch=manifest.epoch,
+        batch=-1 if manifest.batch is None else manifest.batch,
+        slots=manifest.slots,
+        rows={stream.name: 0 for stream in query.streams},
+        counts={name: n for name, n in manifest.totals.items() if is_gauge(name) and name != "memory_bytes"},
+        slot_counts=(),
+        totals=manifest.totals,
+        watermark_us=manifest.watermark_us,
+        times_max_us=manifest.times_max_us,
+        segments=len(manifest.segments),
+        join_ms=0,
+        commit_ms=0,
+        sink_ms=0,
+        owing_groups=groups_left(plan, manifest),
+        watermark_used_us=manifest.watermark_us,
+        is_resting=True,
+    )
+
+
+def _kept(plan: JoinPlan, reports: Sequence[SlotReport], counts: Mapping[str, int]) -> int:
+    """Rows that slots have seen and not dropped."""
+    dropped = sum(n for name, n in counts.items() if name.split(".")[0] in ("late", "null_key", "no_event_time"))
+    return max(0, sum(intake_of(plan, reports).rows) - dropped)
 
 
 def _statistics(

@@ -1,29 +1,32 @@
 """The handle of a running join, with the surface of Spark's `StreamingQuery`.
 
 It wraps the Structured Streaming query that runs underneath; what that one calls progress is extended by ours. When the
-query ends, in whatever way, the checkpoint is released and the memory tier removed before `awaitTermination` returns.
+query ends, in whatever way, the checkpoint is released and the memory tier emptied before `awaitTermination` returns.
 """
 
 from __future__ import annotations
 
 import json
-import shutil
 import threading
 from collections import deque
 from pathlib import Path
 from typing import IO, Any
 
 import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryListener
 from pyspark.sql.streaming.query import StreamingQuery
 
 from watersmeet.adaptation.coordinator import ASKED_FOR, STREAM_HAS_ENDED
 from watersmeet.errors import WatersmeetError
 from watersmeet.observe.explain import explain_text
 from watersmeet.observe.measured import measured
-from watersmeet.observe.progress import EpochProgress, ProgressDict, merged_progress, with_closing
+from watersmeet.observe.progress import EpochProgress, merged_progress, with_closing
+from watersmeet.planning.planner import NOTHING_SEEN, Planner, explain_mode
 from watersmeet.runtime.spark.driver import EpochDriver
+from watersmeet.runtime.spark.join_progress import Forwarding, JoinProgress
+from watersmeet.runtime.spark.memory import empty_run
 from watersmeet.runtime.spark.outside import Stopped
-from watersmeet.runtime.spark.planning import NOTHING_SEEN, Planner, explain_mode
 
 PROGRESS_KEPT = 100
 
@@ -31,11 +34,23 @@ PROGRESS_KEPT = 100
 class JoinQueryHandle:
     """A stream join that was started."""
 
-    def __init__(self, planner: Planner, slots: int, sink: str, memory: Path | None, *, is_finite: bool) -> None:
-        """`is_finite`: the stream ends by itself, and what is owed is emitted then."""
-        self._is_finite = is_finite
+    def __init__(
+        self,
+        spark: SparkSession,
+        planner: Planner,
+        found: EpochProgress,
+        sink: str,
+        memory: Path | None,
+        *,
+        is_finite: bool,
+    ) -> None:
+        """`found` is the state at the start; `is_finite`: the stream ends by itself, and what is owed is emitted
+        then."""
+        self._spark, self._is_finite, self._resting = spark, is_finite, found
+        self._resent: dict[int | None, int] = {}
+        self._listeners: list[tuple[StreamingQueryListener, Forwarding]] = []
         self._planner, self._query = planner, planner.query
-        self._slots, self._sink, self._memory = slots, sink, memory
+        self._sink, self._memory = sink, memory
         self._epochs: deque[EpochProgress] = deque(maxlen=PROGRESS_KEPT)
         self._inner: StreamingQuery
         self._driver: EpochDriver
@@ -44,7 +59,7 @@ class JoinQueryHandle:
         self._error: Exception | None = None
         self._ended = threading.Event()
 
-    def attach(self, inner: StreamingQuery, driver: EpochDriver, watcher: IO[bytes] | None) -> JoinQueryHandle:
+    def _attach(self, inner: StreamingQuery, driver: EpochDriver, watcher: IO[bytes] | None) -> JoinQueryHandle:
         """Take charge of the started query."""
         self._inner, self._driver, self._watcher = inner, driver, watcher
         threading.Thread(target=self._watch, name=f"watersmeet-{inner.runId}", daemon=True).start()
@@ -73,18 +88,41 @@ class JoinQueryHandle:
         return self._inner.status
 
     @property
-    def lastProgress(self) -> ProgressDict | None:
+    def lastProgress(self) -> JoinProgress | None:
+        """The progress of the last trigger: Spark's, with the join as its state operator.
+
+        >>> query.lastProgress.numInputRows, query.lastProgress["sink"]["numOutputRows"]
+        (1000, 250)
+        """
         found = self._inner.lastProgress
         return None if found is None else self._merged(found)
 
     @property
-    def recentProgress(self) -> list[ProgressDict]:
+    def recentProgress(self) -> list[JoinProgress]:
+        """The progress of the last triggers, oldest first.
+
+        >>> [progress.batchId for progress in query.recentProgress]
+        [0, 1, 2]
+        """
         return [self._merged(found) for found in self._inner.recentProgress]
 
-    @property
-    def epochs(self) -> list[EpochProgress]:
-        """Progress of the last epochs as values, oldest first."""
-        return list(self._epochs)
+    def addListener(self, listener: StreamingQueryListener) -> None:
+        """Call a listener with the events of this query from now on; its progress is that of the join.
+
+        >>> query.addListener(my_listener)
+        """
+        forwarding = Forwarding(listener, str(self.runId), self._merged)
+        self._listeners.append((listener, forwarding))
+        self._spark.streams.addListener(forwarding)
+
+    def removeListener(self, listener: StreamingQueryListener) -> None:
+        """Call a listener no more.
+
+        >>> query.removeListener(my_listener)
+        """
+        for known, forwarding in [pair for pair in self._listeners if pair[0] is listener]:
+            self._spark.streams.removeListener(forwarding)
+            self._listeners.remove((known, forwarding))
 
     def awaitTermination(self, timeout: float | None = None) -> bool | None:
         """Wait for the end; raises what ended it. With a timeout, whether the query has ended by then."""
@@ -138,23 +176,35 @@ class JoinQueryHandle:
         """Print the query and its plan. True or "extended": also Spark's plan of the last batch; "cost": also the
         candidates for the plan side by side, with what they would cost by what the query has seen so far."""
         mode = explain_mode(extended)
-        print(explain_text(self._query, self._driver.plan, self._slots, self._epochs[-1] if self._epochs else None))
+        print(
+            explain_text(
+                self._query, self._driver.plan, self._resting.slots, self._epochs[-1] if self._epochs else None
+            )
+        )
         if mode == "extended":
             self._inner.explain(True)
         if mode == "cost":
-            plan, seen = self._driver.plan, self.epochs
+            plan, seen = self._driver.plan, epochs_of(self)
             known = measured(self._query, plan, seen) if seen else NOTHING_SEEN
             print(f"\n{self._planner.costs_text(known, running=plan.trees[0])}")
 
-    def note(self, progress: EpochProgress) -> None:
+    def _note_resent(self, batch: int | None, results: int) -> None:
+        self._resent[batch] = results
+
+    def _note(self, progress: EpochProgress) -> None:
+        self._resting = progress
+        if progress.is_resting:
+            return
         if progress.is_closing and self._epochs:
             self._epochs[-1] = with_closing(self._epochs[-1], progress)
         else:
             self._epochs.append(progress)
 
-    def _merged(self, found: Any) -> ProgressDict:
+    def _merged(self, found: Any) -> JoinProgress:
         value = json.loads(found.json)
-        return merged_progress(value, [e for e in self._epochs if e.batch == value["batchId"]], self._sink)
+        batch = value["batchId"]
+        epochs = [epoch for epoch in self._epochs if epoch.batch == batch]
+        return JoinProgress.of(merged_progress(value, epochs, self._resting, self._sink, self._resent.get(batch, 0)))
 
     def _recover(self) -> None:
         """Send what an earlier run did not, also if no rows come."""
@@ -175,7 +225,17 @@ class JoinQueryHandle:
         finally:
             self._driver.close()
             if self._memory is not None:
-                shutil.rmtree(self._memory, ignore_errors=True)
+                empty_run(self._memory)
             if self._watcher is not None:
                 self._watcher.close()
             self._ended.set()
+
+
+def epochs_of(query: JoinQueryHandle) -> list[EpochProgress]:
+    """Progress of the last epochs as values, oldest first: for the command line, the demo and tests."""
+    return list(query._epochs)
+
+
+def resent_by(query: JoinQueryHandle) -> int:
+    """How many results of an earlier run this one has sent, because that had not come to it."""
+    return sum(query._resent.values())

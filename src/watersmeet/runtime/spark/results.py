@@ -42,6 +42,7 @@ from watersmeet.runtime.spark.sinks import Delivery
 from watersmeet.runtime.spark.slot_work import report_rows
 from watersmeet.state.manifest import Manifest
 from watersmeet.state.outbox import ResultFolder, ResultWriter, require_whole
+from watersmeet.state.part_files import ANYBODY, Maker, remove_attempts
 
 REPORTS_DDL = "report string"
 GLOB = re.compile(r"([{}\[\]*?\\])")
@@ -67,6 +68,9 @@ class ResultPath:
     folder: Path
     place: Literal["sink", "checkpoint"]
     compression: str = "snappy"
+    maker: Maker = ANYBODY
+    epoch: int = 0
+    """The one that files are written for."""
 
     @property
     def is_plain(self) -> bool:
@@ -86,22 +90,27 @@ class ResultPath:
 
     def target(self) -> ResultFolder:
         """What writers need to know."""
+        columns: tuple[tuple[str, str], ...] | None = None
         if self.is_plain:
-            names = tuple((internal_name(item.column), item.name) for item in self.query.select if item.column)
-            return ResultFolder(self.folder, names, self.schema.json(), self.compression)
-        if self.is_finished_when_sent:
-            return ResultFolder(self.folder, compression=self.compression)
-        names = tuple((_place(i), item.name) for i, item in enumerate(self.query.select))
-        return ResultFolder(self.folder, names, self.schema.json(), self.compression)
+            columns = tuple((internal_name(item.column), item.name) for item in self.query.select if item.column)
+        elif not self.is_finished_when_sent:
+            columns = tuple((_place(i), item.name) for i, item in enumerate(self.query.select))
+        schema = None if columns is None else self.schema.json()
+        return ResultFolder(self.folder, columns, schema, self.compression, self.maker, self.epoch)
 
-    def paths(self, manifest: Manifest) -> list[Path]:
-        """The files of an epoch's results; CheckpointError if one of them is not as it was written."""
+    def remove_attempts(self) -> None:
+        """Remove all files of this run's attempts at the epoch: none of them will be named."""
+        remove_attempts(self.folder, self.maker, self.epoch)
+
+    def paths(self, manifest: Manifest, *, is_recovery: bool) -> list[Path]:
+        """The files of an epoch's results; CheckpointError if one of them is not as it was written. What an earlier run
+        has written is read to know that."""
         if manifest.outbox.place != self.place and manifest.outbox.files:
             raise CheckpointError(
                 f"the results of epoch {manifest.epoch} are waiting as files of the {manifest.outbox.place}",
                 hint="start the query once with the sink it had before, which sends them",
             )
-        require_whole(self.folder, manifest.outbox.files)
+        require_whole(self.folder, manifest.outbox.files, reads=is_recovery)
         return [self.folder / file.name for file in manifest.outbox.files]
 
 
@@ -148,17 +157,24 @@ def _with_files(reports: Sequence[str], last: int, writer: ResultWriter) -> list
     return found
 
 
-def delivery(path: ResultPath, plan: JoinPlan, manifest: Manifest, session: SparkSession) -> Delivery:
-    """What the sink is given of a committed epoch."""
+def delivery(
+    path: ResultPath, plan: JoinPlan, manifest: Manifest, session: SparkSession, *, is_recovery: bool
+) -> Delivery:
+    """What the sink is given of a committed epoch; in a recovery, of an earlier run's."""
     box, part_files = manifest.outbox, None
     if box.place == path.place == "sink":
-        part_files = list(zip(path.paths(manifest), box.files, strict=True))
-    return Delivery(manifest.epoch, box.shows, session, part_files, lambda: read(path, plan, manifest, session))
+        part_files = list(zip(path.paths(manifest, is_recovery=is_recovery), box.files, strict=True))
+
+    def results() -> DataFrame:
+        return _read(path, plan, manifest, session, path.paths(manifest, is_recovery=is_recovery))
+
+    return Delivery(manifest.epoch, box.shows, session, part_files, results)
 
 
-def read(path: ResultPath, plan: JoinPlan, manifest: Manifest, session: SparkSession) -> DataFrame:
+def _read(
+    path: ResultPath, plan: JoinPlan, manifest: Manifest, session: SparkSession, paths: Sequence[Path]
+) -> DataFrame:
     """The results of a committed epoch, from their files."""
-    paths = path.paths(manifest)
     if not path.is_finished_when_sent:
         return _files(session, paths, path.schema)
     aggregate = plan.aggregate

@@ -9,7 +9,7 @@ stage travel packed as Arrow IPC bytes until then.
 from __future__ import annotations
 
 import gc
-import json
+import os
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,10 +30,16 @@ from watersmeet.epoch.task_file import read_dropped, read_task, report_to_json
 from watersmeet.epoch.tasks import named
 from watersmeet.plan.frame import REPORT, RESULTS, STAGE
 from watersmeet.plan.stages import JoinPlan
+from watersmeet.runtime.spark.aside import Aside, for_spark, packed, unpacked
 from watersmeet.runtime.spark.grouping import received, reports_only, sent_schema, shown_schema, with_reports
 from watersmeet.runtime.spark.memory import remove_other_runs
+from watersmeet.state.damage import reading
+from watersmeet.state.file_names import committed_name
 from watersmeet.state.host_sweep import sweep_host
+from watersmeet.state.manifest_json import read_value, segment_names
 from watersmeet.state.outbox import ResultFolder, ResultWriter
+from watersmeet.state.plain_files import read_plain
+from watersmeet.state.private_folder import opened_or_made
 from watersmeet.state.tiers import Tiers
 
 Work: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -49,16 +55,18 @@ class Folders:
     segments: Path
     memory: Path | None
     manifests: Path
+    attempts: Path
     tasks: Path = Path()
 
     def tiers(self, task: SlotTask) -> Tiers:
         """The tiers of one slot in one stage."""
-        return Tiers(self.segments, self.memory, task.memory_bytes)
+        return Tiers(self.segments, self.memory, task.memory_bytes, self.attempts)
 
     def live(self, committed: int) -> set[str]:
         """All segments that the last manifest names."""
-        value = json.loads((self.manifests / f"{committed:012d}.json").read_bytes())
-        return set(value["segments"]["name"].split())
+        path = self.manifests / committed_name(committed)
+        with reading(path):
+            return segment_names(read_value(read_plain(path)))
 
 
 def _this_task(folders: Folders, stage: int) -> SlotTask:
@@ -70,11 +78,16 @@ def _this_task(folders: Folders, stage: int) -> SlotTask:
     assert context is not None
     task = read_task(folders.tasks, stage, context.partitionId())
     if folders.memory is not None:
-        if not folders.memory.exists():
-            remove_other_runs(folders.memory)
-        committed = task.epoch - 1
-        sweep_host(folders.memory, committed, lambda: read_dropped(folders.tasks), lambda: folders.live(committed))
+        _sweep(folders, folders.memory, task.epoch - 1)
     return named(task, f"{context.taskAttemptId():x}{uuid.uuid4().hex[:8]}")
+
+
+def _sweep(folders: Folders, memory: Path, committed: int) -> None:
+    """Keep the memory tier of this host in order, if another task has not done so."""
+    if not os.path.lexists(memory):
+        remove_other_runs(memory)
+    if (folder := opened_or_made(memory)) is not None:
+        sweep_host(folder, committed, lambda: read_dropped(folders.tasks), lambda: folders.live(committed))
 
 
 def group_work(plan: JoinPlan, folders: Folders, results: ResultFolder | None) -> Work:
@@ -104,7 +117,7 @@ def slot_work(plan: JoinPlan, stage: int, folders: Folders, results: ResultFolde
 
     def work(frames: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         task = _this_task(folders, stage)
-        told = _Told(plan, stage, flows=results is None)
+        told = _Told(plan, stage, Aside(folders.tasks.parent), flows=results is None)
         running = step(plan, task, told.without(frames), folders.tiers(task))
         with _Writing(results, task.slot) as writing:
             for emitted in writing.rest(running):
@@ -155,10 +168,10 @@ class _Writing:
 class _Told:
     """What travels to the driver along with the rows: reports, and results that are complete, packed."""
 
-    def __init__(self, plan: JoinPlan, stage: int, *, flows: bool) -> None:
+    def __init__(self, plan: JoinPlan, stage: int, aside: Aside, *, flows: bool) -> None:
         self.plan, self.stage, self.flows = plan, stage, flows
         self.reports: list[str] = []
-        self._results: list[bytes] = []
+        self._results = aside
 
     def without(self, frames: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The frames without what earlier stages have told; that is put aside."""
@@ -167,7 +180,7 @@ class _Told:
                 is_row = pc.and_(pc.is_null(frame.column(REPORT)), pc.is_null(frame.column(RESULTS)))
                 if pc.sum(is_row).as_py() < frame.num_rows:
                     self.reports += frame.column(REPORT).drop_null().to_pylist()
-                    self._results += frame.column(RESULTS).drop_null().to_pylist()
+                    self._results.put(frame.column(RESULTS).drop_null().to_pylist())
                     frame = frame.filter(is_row)
             if frame.num_rows:
                 yield frame
@@ -176,18 +189,18 @@ class _Told:
         """What a step has emitted: frames for another stage, or rows that flow on when all stages of the join are
         done, and travel packed until then."""
         if emitted.stage is not None and emitted.stage < len(self.plan.stages):
-            yield emitted.rows
+            yield for_spark(emitted.rows)
         elif self.is_last:
-            yield with_reports(emitted.rows)
+            yield with_reports(for_spark(emitted.rows))
         else:
-            yield self._to_heir([None], [_packed(emitted.rows)])
+            yield self._to_heir([None], [packed(for_spark(emitted.rows))])
 
     def pass_on_results(self) -> Iterator[pa.RecordBatch]:
-        results, self._results = self._results, []
-        if results and self.is_last:
-            yield from (with_reports(rows) for result in results for rows in _unpacked(result))
-        elif results:
-            yield self._to_heir([None] * len(results), results)
+        for results in self._results.take():
+            if self.is_last:
+                yield from (with_reports(rows) for result in results for rows in unpacked(result))
+            else:
+                yield self._to_heir([None] * len(results), results)
 
     def all_reports(self) -> pa.RecordBatch:
         if not self.is_last:
@@ -213,16 +226,3 @@ class _Told:
 def report_rows(reports: Sequence[str]) -> pa.RecordBatch:
     """Reports alone, as a job yields them."""
     return pa.RecordBatch.from_arrays([pa.array(reports, pa.string())], names=["report"])
-
-
-def _packed(results: pa.RecordBatch) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, results.schema) as writer:
-        writer.write_batch(results)
-    packed: bytes = sink.getvalue().to_pybytes()
-    return packed
-
-
-def _unpacked(packed: bytes) -> Iterator[pa.RecordBatch]:
-    with pa.ipc.open_stream(packed) as reader:
-        yield from reader

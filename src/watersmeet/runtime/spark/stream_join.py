@@ -6,31 +6,28 @@ Every call checks what it can at once; the rest is checked by `writeStream...sta
 
 from __future__ import annotations
 
-import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import DataType, StringType, VariantType
+from pyspark.sql.types import DataType, StringType, StructType, VariantType
 
-from watersmeet.errors import OptionError, QueryError, unknown_name
+from watersmeet.errors import OptionError, QueryError
 from watersmeet.observe.explain import explain_text
-from watersmeet.optimizer.dominating import MEMORY_MARGIN, Budget
-from watersmeet.optimizer.hints import hinted
-from watersmeet.plan.aggregate import OutputMode
-from watersmeet.plan.stages import JoinPlan
-from watersmeet.query.confidence import with_confidence
-from watersmeet.query.cql import SqlQuery, read_sql
-from watersmeet.query.from_sql import build_sql_query, sources_of
-from watersmeet.query.logical import JoinQuery, Stream, build_query
-from watersmeet.query.registered import RegisteredFunction, registered
+from watersmeet.optimizer.join_graph import RATE_MAX
+from watersmeet.planning.planner import WAITING, explain_mode
+from watersmeet.query.cql import read_sql
+from watersmeet.query.logical import Stream
+from watersmeet.query.registered import registered
 from watersmeet.query.types import COLLATION, nullable_inside
-from watersmeet.runtime.spark.analysis import spark_analysis
-from watersmeet.runtime.spark.options import JoinOptions, OptionValue, option_name, option_text, resolve
-from watersmeet.runtime.spark.planning import WAITING, Planner, explain_mode
+from watersmeet.runtime.spark import arguments
+from watersmeet.runtime.spark.join_pieces import JoinPieces
+from watersmeet.runtime.spark.options import option_name, option_text
 from watersmeet.runtime.spark.storable import parts_of
 from watersmeet.runtime.spark.writer import JoinStreamWriter
 from watersmeet.units import parse_duration_us
@@ -64,22 +61,13 @@ class StreamJoin:
                 hint="create the session with a master, such as SparkSession.builder.master('local[*]')",
                 error_class="SPARK_CONNECT",
             )
-        self._spark = spark
-        self._streams: list[Stream] = []
-        self._frames: dict[str, DataFrame] = {}
-        self._where: list[str] = []
-        self._within: str | None = None
-        self._windows: dict[str, str] = {}
-        self._select: list[str] = []
-        self._group_by: list[str] = []
-        self._agg: list[str] = []
-        self._having: list[str] = []
-        self._sql: SqlQuery | None = None
-        self._plain: set[str] = set()
-        self._options: dict[str, OptionValue] = {}
-        self._functions: dict[str, RegisteredFunction] = {}
-        self._rates: dict[str, float] = {}
-        self._selectivities: list[tuple[str, float]] = []
+        self._pieces = JoinPieces(spark)
+
+    def _with(self, **changes: Any) -> StreamJoin:
+        """Another join with these pieces; this one stays as it is."""
+        other = StreamJoin.__new__(StreamJoin)
+        other._pieces = replace(self._pieces, **changes)
+        return other
 
     def stream(
         self,
@@ -87,12 +75,12 @@ class StreamJoin:
         df: DataFrame,
         *,
         eventTime: str | None = None,
-        delay: str | None = None,
-        window: str | None = None,
+        delay: str | timedelta | None = None,
+        window: str | timedelta | None = None,
     ) -> StreamJoin:
         """Add an input: any streaming DataFrame. `delay` says how late its rows may be; `window` bounds how long a row
-        of this stream can wait for others, where streams differ (otherwise use `within`). Without `eventTime`, event
-        time and delay are those of the DataFrame's own `withWatermark`, if it has one."""
+        of this stream can wait for others, where streams differ (otherwise use `within`). What is not given of event
+        time and delay is that of the DataFrame's own `withWatermark`, if it has one."""
         if not isinstance(df, DataFrame):
             raise QueryError(
                 f"stream '{name}' must be a DataFrame, not {type(df).__name__}", error_class="NOT_A_DATAFRAME"
@@ -103,20 +91,20 @@ class StreamJoin:
                 hint="read it with spark.readStream, or join it to a stream with DataFrame.join before",
                 error_class="NOT_STREAMING",
             )
-        delay_us = 0 if delay is None else parse_duration_us(delay, allow_zero=True)
-        if eventTime is None and (watermark := _watermark(df)) is not None:
-            eventTime = watermark[0]
-            delay_us = watermark[1] if delay is None else delay_us
-        self._streams.append(Stream(name, _arrow_schema(name, df), eventTime, delay_us))
-        self._frames[name] = df
-        if window is not None:
-            self._windows[name] = window
-        return self
+        eventTime, delay_us = _event_time(name, df, eventTime, delay)
+        stream = Stream(name, _arrow_schema(name, df), eventTime, delay_us or 0, is_delay_given=delay_us is not None)
+        pieces = self._pieces
+        return self._with(
+            streams=(*pieces.streams, stream),
+            frames={**pieces.frames, name: df},
+            windows=pieces.windows
+            if window is None
+            else {**pieces.windows, name: arguments.duration("window", window)},
+        )
 
     def where(self, condition: str) -> StreamJoin:
         """Add a condition, as SQL text; several are joined by AND."""
-        self._where.append(condition)
-        return self
+        return self._with(where=(*self._pieces.where, arguments.condition("where", condition)))
 
     filter = where
 
@@ -129,7 +117,7 @@ class StreamJoin:
         it wins over a function of Spark with the same name.
         """
         found = registered(name, function, vectorized=vectorized)
-        if found.name in self._functions:
+        if found.name in self._pieces.functions:
             raise QueryError(
                 f"two predicates are named '{name}'",
                 hint="names are compared without case, as in Spark: rename one",
@@ -142,34 +130,28 @@ class StreamJoin:
                 UserWarning,
                 stacklevel=2,
             )
-        self._functions[found.name] = found
-        return self
+        return self._with(functions={**self._pieces.functions, found.name: found})
 
-    def within(self, window: str) -> StreamJoin:
+    def within(self, window: str | timedelta) -> StreamJoin:
         """Join rows whose event times differ by less than this, pair by pair."""
-        self._within = window
-        return self
+        return self._with(within=arguments.duration("within", window))
 
-    def select(self, *columns: str) -> StreamJoin:
+    def select(self, *columns: str | Sequence[str]) -> StreamJoin:
         """The result columns: `stream.column`, `stream.*`, or SQL expressions with an alias. Default: all."""
-        self._select.extend(columns)
-        return self
+        return self._with(select=arguments.columns("select", columns))
 
-    def groupBy(self, *columns: str) -> StreamJoin:
+    def groupBy(self, *columns: str | Sequence[str]) -> StreamJoin:
         """Group the joined rows: `stream.column`, SQL expressions (with an alias, if `agg` follows), or
         `window(result_time, '10 minutes')`, where the result time is the latest event time in a joined row."""
-        self._group_by.extend(columns)
-        return self
+        return self._with(group_by=arguments.columns("groupBy", columns))
 
-    def agg(self, *aggregates: str) -> StreamJoin:
+    def agg(self, *aggregates: str | Sequence[str]) -> StreamJoin:
         """The result is the columns of `groupBy` and these: `count(*) AS n`, `sum(stream.column) AS total`, ..."""
-        self._agg.extend(aggregates)
-        return self
+        return self._with(agg=arguments.columns("agg", aggregates))
 
     def having(self, condition: str) -> StreamJoin:
         """Keep the groups for which a condition holds; several are joined by AND."""
-        self._having.append(condition)
-        return self
+        return self._with(having=(*self._pieces.having, arguments.condition("having", condition)))
 
     def sql(self, text: str, /, **streams: DataFrame) -> StreamJoin:
         """The whole query as text, with streams by name; those added with `stream` can be used as well.
@@ -177,17 +159,16 @@ class StreamJoin:
         A window follows its stream, `FROM a [RANGE 10 MINUTES], b [UNBOUNDED]`, or all have the same: `WITHIN 10
         MINUTES`. The event time of a stream given here is that of its `withWatermark`, else its only timestamp column.
         """
-        if self._sql is not None:
+        if self._pieces.sql is not None:
             raise QueryError(
                 "the join already has a query text",
                 hint="start a StreamJoin of its own for each query",
                 error_class="CONFLICTING_QUERY",
             )
-        self._sql = read_sql(text)
+        join = self._with(sql=read_sql(text), plain=frozenset(streams))
         for name, df in streams.items():
-            self.stream(name, df)
-            self._plain.add(name)
-        return self
+            join = join.stream(name, df)
+        return join
 
     def hint(self, about: str, *, rowsPerSecond: float | None = None, selectivity: float | None = None) -> StreamJoin:
         """Say what you know of the data, so that option plan = auto need not wait for the first rows to choose a tree:
@@ -199,128 +180,94 @@ class StreamJoin:
                 hint="hint('orders', rowsPerSecond=500), or hint('orders.id = payments.id', selectivity=0.001)",
             )
         if rowsPerSecond is not None:
-            if not 0 <= rowsPerSecond < float("inf"):
-                raise OptionError(f"hint '{about}': rowsPerSecond must be a number from 0, not {rowsPerSecond}")
-            self._rates[about] = float(rowsPerSecond)
-        elif selectivity is not None:
-            if not 0 <= selectivity <= 1:
-                raise OptionError(f"hint '{about}': selectivity must be a share from 0 to 1, not {selectivity}")
-            self._selectivities.append((about, float(selectivity)))
-        return self
+            if not 0 <= rowsPerSecond <= RATE_MAX:
+                raise OptionError(
+                    f"hint '{about}': rowsPerSecond must be a number from 0 to {RATE_MAX:g}, not {rowsPerSecond}"
+                )
+            return self._with(rates={**self._pieces.rates, about: float(rowsPerSecond)})
+        assert selectivity is not None
+        if not 0 <= selectivity <= 1:
+            raise OptionError(f"hint '{about}': selectivity must be a share from 0 to 1, not {selectivity}")
+        return self._with(selectivities=(*self._pieces.selectivities, (about, float(selectivity))))
 
     def option(self, name: str, value: Any) -> StreamJoin:
         """Set an option of the join (names are case-insensitive). `spill` may also be a policy of your own: a function
         of `GroupFigures` that gives every partition group a score; those with the lowest go first."""
         known = option_name(name)
-        self._options[known] = value if known == "spill" and callable(value) else option_text(value)
-        return self
+        text = value if known == "spill" and callable(value) else option_text(value)
+        return self._with(options={**self._pieces.options, known: text})
 
     def options(self, **options: Any) -> StreamJoin:
+        join = self
         for name, value in options.items():
-            self.option(name, value)
-        return self
+            join = join.option(name, value)
+        return join
+
+    @property
+    def schema(self) -> StructType:
+        """The columns of the results, as of a DataFrame; the query is checked, and nothing runs.
+
+        >>> join.schema.simpleString()
+        'struct<broker:string,ask:double>'
+        """
+        query, plan, _ = self._pieces.build()
+        return self._pieces.schema(query, plan)
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the result columns.
+
+        >>> join.columns
+        ['broker', 'ask']
+        """
+        return self.schema.names
+
+    def __repr__(self) -> str:
+        return f"StreamJoin[{self._pieces}]"
 
     @property
     def writeStream(self) -> JoinStreamWriter:
         """The writer that starts the query."""
-        return JoinStreamWriter(self)
+        return JoinStreamWriter(self._pieces)
 
     def explain(self, mode: str | None = None) -> None:
         """Print the query and its plan without running it; `explain("cost")` also the candidates for the plan side by
         side, with what they cost by the hints there are."""
-        planner, options = self.planner()
+        planner, options = self._pieces.planner()
         print(explain_text(planner.query, planner.first_plan(), options.slots))
         if planner.waits_for_rows:
             print(WAITING)
         if explain_mode(mode) == "cost":
             print(f"\n{planner.costs_text()}")
 
-    def build(self, mode: OutputMode | None = None) -> tuple[JoinQuery, JoinPlan, JoinOptions]:
-        """Check everything; the query, its plan for an output mode (or the one that stands for it until the first rows
-        are seen), and the options as values."""
-        planner, options = self.planner(mode)
-        return planner.query, planner.first_plan(), options
 
-    def planner(self, mode: OutputMode | None = None) -> tuple[Planner, JoinOptions]:
-        """The query with all that is known for its plan, and the options as values."""
-        options = resolve(self._spark, self._options)
-        query = self._query()
-        if options.confidence is not None:
-            query = with_confidence(query, options.confidence, options.expected_rows)
-        planner = Planner(
-            query,
-            options.plan,
-            hinted(query, self._rates_in(query), self._selectivities),
-            options.slots,
-            options.partitions,
-            Budget(options.cpu_budget, options.memory_budget_bytes or math.inf, MEMORY_MARGIN),
-            options.exploration_s,
-            mode,
-        )
-        return planner, options
-
-    def _rates_in(self, query: JoinQuery) -> dict[str, float]:
-        """The hints on rates, by the names of the query."""
-        by_lower = {stream.name.lower(): stream.name for stream in query.streams}
-        for name in self._rates:
-            if name.lower() not in by_lower:
-                raise unknown_name("stream", "streams", name, by_lower.values(), "UNKNOWN_STREAM")
-        return {by_lower[name.lower()]: rate for name, rate in self._rates.items()}
-
-    def _query(self) -> JoinQuery:
-        analyse = spark_analysis(self._spark)
-        if self._sql is not None:
-            self._refuse_pieces()
-            guess = frozenset(self._plain)
-            return build_sql_query(
-                self._sql, self._streams, guess_event_time=guess, analyse=analyse, functions=self._functions
-            )
-        return build_query(
-            self._streams,
-            where=self._where,
-            within=self._within,
-            windows=self._windows,
-            select=self._select,
-            group_by=self._group_by,
-            agg=self._agg,
-            having=self._having,
-            analyse=analyse,
-            functions=self._functions,
-        )
-
-    def _refuse_pieces(self) -> None:
-        pieces = {
-            "where": self._where,
-            "within": self._within,
-            "stream(window=...)": self._windows,
-            "select": self._select,
-            "groupBy": self._group_by,
-            "agg": self._agg,
-            "having": self._having,
-        }
-        for name, given in pieces.items():
-            if given:
-                raise QueryError(
-                    f"the query is given as text and also with {name}",
-                    hint="say all of it in the text, or none",
-                    error_class="CONFLICTING_QUERY",
-                )
-
-    @property
-    def frames(self) -> dict[str, DataFrame]:
-        """The DataFrame of each stream of the query."""
-        if self._sql is None:
-            return dict(self._frames)
-        return {name: self._frames[source] for name, source in sources_of(self._sql, list(self._frames)).items()}
-
-    @property
-    def spark(self) -> SparkSession:
-        return self._spark
+def pieces_of(join: StreamJoin) -> JoinPieces:
+    """What has been said of a join: for the command line, the demo and tests."""
+    return join._pieces
 
 
 def sql(spark: SparkSession, text: str, streams: Mapping[str, DataFrame]) -> StreamJoin:
     """A join of streaming DataFrames as SQL text; see `StreamJoin.sql`."""
     return StreamJoin(spark).sql(text, **streams)
+
+
+def _event_time(name: str, df: DataFrame, given: str | None, delay: Any) -> tuple[str | None, int | None]:
+    """The event time of a stream and its delay, in microseconds: as given, else as `withWatermark` says; None if nobody
+    says it."""
+    delay_us = None if delay is None else parse_duration_us(arguments.duration("delay", delay), allow_zero=True)
+    marked = _watermark(df)
+    if marked is None:
+        return given, delay_us
+    if given is not None and given.lower() != marked[0].lower():
+        if delay_us is None:
+            raise QueryError(
+                f"stream '{name}' has its watermark on '{marked[0]}', and '{given}' was given as its event time",
+                hint=f"leave eventTime out, call withWatermark('{given}', ...) instead, or say the delay as well: "
+                f"stream('{name}', df, eventTime='{given}', delay='5 seconds')",
+                error_class="ANOTHER_EVENT_TIME",
+            )
+        return given, delay_us
+    return given or marked[0], marked[1] if delay_us is None else delay_us
 
 
 def _watermark(df: DataFrame) -> tuple[str, int] | None:

@@ -6,43 +6,47 @@ import os
 import socket
 import tempfile
 import uuid
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, get_args
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, get_args
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from watersmeet.adaptation.coordinator import Coordinator
 from watersmeet.adaptation.spilling import SpillSettings
+from watersmeet.epoch.after import nothing_yet
 from watersmeet.errors import OptionError, QueryError, SinkError
 from watersmeet.plan.aggregate import OutputMode
 from watersmeet.plan.fingerprint import marks_of_format_1, plan_text, query_marks
+from watersmeet.query.logical import JoinQuery
+from watersmeet.runtime.repair import require_tied
+from watersmeet.runtime.spark import arguments
 from watersmeet.runtime.spark.driver import EpochDriver
+from watersmeet.runtime.spark.file_sink import FILE_FORMATS, FileSink
+from watersmeet.runtime.spark.join_pieces import JoinPieces
+from watersmeet.runtime.spark.learning import plan_for_batch
 from watersmeet.runtime.spark.log_files import start_with_quick_log_files
-from watersmeet.runtime.spark.memory import budget_within, claim, run_folder
+from watersmeet.runtime.spark.memory import claim, require_room, run_folder
 from watersmeet.runtime.spark.options import KNOWN, JoinOptions
+from watersmeet.runtime.spark.output_marks import output_marks, target_of
 from watersmeet.runtime.spark.outside import Outside
+from watersmeet.runtime.spark.progress import resting
 from watersmeet.runtime.spark.query import JoinQueryHandle
-from watersmeet.runtime.spark.results import ResultPath, result_schema
+from watersmeet.runtime.spark.results import ResultPath
+from watersmeet.runtime.spark.sink_choice import AskedSink, sink_of, table_sink
 from watersmeet.runtime.spark.sinks import (
-    FILE_FORMATS,
-    BatchSink,
-    ConsoleSink,
-    FileSink,
-    FunctionSink,
-    MemorySink,
     Sink,
-    absolute,
-    file_options,
 )
 from watersmeet.runtime.spark.slot_work import Folders
 from watersmeet.runtime.spark.source import unite
-from watersmeet.runtime.spark.storable import require_storable, with_source_types
+from watersmeet.runtime.spark.storable import require_storable
+from watersmeet.runtime.spark.workers import require_able_workers
 from watersmeet.state.checkpoint import Checkpoint
+from watersmeet.state.part_files import Maker
+from watersmeet.state.sink_owner import Owner
 from watersmeet.state.storage import local_path
-
-if TYPE_CHECKING:
-    from watersmeet.runtime.spark.stream_join import StreamJoin
 
 
 def _spill_settings(options: JoinOptions, budget_bytes: int | None) -> SpillSettings | None:
@@ -56,7 +60,20 @@ def _spill_settings(options: JoinOptions, budget_bytes: int | None) -> SpillSett
     )
 
 
-TRIGGERS = ("availableNow", "processingTime", "once")
+def _warn_of_endless_state(query: JoinQuery) -> None:
+    """Rows that nothing lets go, in a query that does not end."""
+    kept = [stream.name for stream, window in zip(query.streams, query.windows_us, strict=True) if window is None]
+    if kept:
+        warnings.warn(
+            f"rows of {', '.join(kept)} are kept for ever: no window bounds how long they wait for others. Add "
+            "within('10 minutes'), or stream(..., window=...). A condition that bounds the difference of event times "
+            "counts as a window where all streams have a delay. trigger(availableNow=True) is for finite streams.",
+            UserWarning,
+            stacklevel=4,
+        )
+
+
+TRIGGERS = ("processingTime", "once", "availableNow")
 FINITE_TRIGGERS = ("availableNow", "once")
 FLEETING_FORMATS = ("memory", "console", "foreachbatch", "noop")
 """What they are given cannot outlive the driver."""
@@ -65,7 +82,7 @@ FLEETING_FORMATS = ("memory", "console", "foreachbatch", "noop")
 class JoinStreamWriter:
     """Says where the results go and starts the query."""
 
-    def __init__(self, join: StreamJoin) -> None:
+    def __init__(self, join: JoinPieces) -> None:
         self._join = join
         self._format = "parquet"
         self._options: dict[str, str] = {}
@@ -110,17 +127,40 @@ class JoinStreamWriter:
         self._mode = modes[outputMode.lower()]
         return self
 
-    def partitionBy(self, *cols: str) -> JoinStreamWriter:
-        self._partition_by = cols
+    def partitionBy(self, *cols: str | Sequence[str]) -> JoinStreamWriter:
+        """Columns whose values become folders of a file sink.
+
+        >>> writer = join.writeStream.format("parquet").partitionBy("day")
+        """
+        self._partition_by = arguments.columns("partitionBy", cols)
         return self
 
     def trigger(
-        self, *, availableNow: bool | None = None, processingTime: str | None = None, once: bool | None = None
+        self,
+        *,
+        processingTime: str | None = None,
+        once: bool | None = None,
+        continuous: str | None = None,
+        availableNow: bool | None = None,
+        realTime: str | None = None,
     ) -> JoinStreamWriter:
-        """Exactly one of the three kinds, as in Spark."""
-        given = {k: v for k, v in zip(TRIGGERS, (availableNow, processingTime, once), strict=True) if v is not None}
+        """When micro-batches run: exactly one of `processingTime`, `once` and `availableNow`, as in Spark.
+
+        >>> writer = join.writeStream.trigger(processingTime="10 seconds")
+        """
+        for name, value in (("continuous", continuous), ("realTime", realTime)):
+            if value is not None:
+                raise OptionError(
+                    f"trigger({name}=...) has no micro-batches, and the join runs in them",
+                    hint="use processingTime='1 second', or availableNow=True",
+                )
+        kinds = {"processingTime": processingTime, "once": once, "availableNow": availableNow}
+        given = {name: value for name, value in kinds.items() if value is not None}
         if len(given) != 1:
             raise OptionError(f"trigger takes exactly one of {', '.join(TRIGGERS)}, not {sorted(given) or 'none'}")
+        for name in FINITE_TRIGGERS:
+            if name in given and given[name] is not True:
+                raise OptionError(f"trigger({name}=...) takes True, not {given[name]!r}")
         self._trigger = given
         return self
 
@@ -134,24 +174,61 @@ class JoinStreamWriter:
         self._format = "foreachbatch"
         return self
 
-    def toTable(self, tableName: str) -> JoinQueryHandle:
-        """Start the query with a table as its sink; the table is made if it does not exist."""
-        return self._start(lambda schema: self._table_sink(tableName, schema))
+    def toTable(
+        self,
+        tableName: str,
+        format: str | None = None,
+        outputMode: str | None = None,
+        partitionBy: str | Sequence[str] | None = None,
+        queryName: str | None = None,
+        **options: Any,
+    ) -> JoinQueryHandle:
+        """Start the query with a table as its sink; the table is made if it does not exist.
+
+        >>> query = join.writeStream.option("checkpointLocation", checkpoint).toTable("offers")
+        """
+        self._take(format, outputMode, partitionBy, queryName, options)
+        return self._start(lambda schema: table_sink(self._asked(), tableName, schema), f"table {tableName}")
 
     def start(
-        self, path: str | None = None, format: str | None = None, queryName: str | None = None, **options: Any
+        self,
+        path: str | None = None,
+        format: str | None = None,
+        outputMode: str | None = None,
+        partitionBy: str | Sequence[str] | None = None,
+        queryName: str | None = None,
+        **options: Any,
     ) -> JoinQueryHandle:
-        """Check everything and start the query."""
-        if format is not None:
-            self.format(format)
+        """Check everything and start the query.
+
+        >>> query = join.writeStream.start("out", format="parquet", checkpointLocation="checkpoint")
+        """
+        self._take(format, outputMode, partitionBy, queryName, options)
         if path is not None:
             self.option("path", path)
+        target = target_of(self._format, self._options, self._query_name)
+        return self._start(lambda schema: sink_of(self._asked(), schema), target)
+
+    def _take(
+        self,
+        format: str | None,
+        outputMode: str | None,
+        partitionBy: str | Sequence[str] | None,
+        queryName: str | None,
+        options: dict[str, Any],
+    ) -> None:
+        """What `start` and `toTable` are given beside their target."""
+        if format is not None:
+            self.format(format)
+        if outputMode is not None:
+            self.outputMode(outputMode)
+        if partitionBy is not None:
+            self.partitionBy(partitionBy)
         if queryName is not None:
             self.queryName(queryName)
         self.options(**options)
-        return self._start(self._sink)
 
-    def _start(self, make_sink: Callable[[StructType], Sink]) -> JoinQueryHandle:
+    def _start(self, make_sink: Callable[[StructType], Sink], target: str) -> JoinQueryHandle:
         spark = self._join.spark
         self._require_no_join_options()
         planner, options = self._join.planner(self._mode)
@@ -162,6 +239,8 @@ class JoinStreamWriter:
                 hint="use outputMode('append'), which is the default",
                 error_class="UNSUPPORTED_OUTPUT_MODE",
             )
+        if not self._is_finite:
+            _warn_of_endless_state(query)
         location = self._checkpoint_location()
         checkpoint = Checkpoint(local_path(location))
         run = uuid.uuid4().hex
@@ -170,47 +249,63 @@ class JoinStreamWriter:
         try:
             known = checkpoint.plan()
             plan = planner.first_plan() if known is None else planner.remembered_plan(known)
+            schema = self._join.schema(query, plan)
             marks = query_marks(query, plan)
-            checkpoint.require_same_query(marks, marks_of_format_1(query, plan))
+            output = output_marks(query, schema, self._mode, target, self._partition_by)
+            checkpoint.require_same_query(marks, marks_of_format_1(query, plan), output)
             if known is not None and plan_text(plan) != known.trees:
                 raise checkpoint.different([f"plan: checkpoint has '{known.trees}', query has '{plan_text(plan)}'"])
-            schema = with_source_types(result_schema(query, plan, spark), query, self._join.frames)
+            checkpoint.mend_spark_logs()
+            require_tied(checkpoint)
             require_storable(schema)
             sink = make_sink(schema)
             sink.require_mode(self._mode)
-            results = ResultPath(query, schema, checkpoint.outbox, "checkpoint")
+            owner, maker = Owner(checkpoint.uid(), location, name), Maker(checkpoint.uid(), run)
+            results = ResultPath(query, schema, checkpoint.outbox, "checkpoint", maker=maker)
             if isinstance(sink, FileSink):
                 sink.require_types(spark, schema)
+                sink = sink.located(spark, maker)
+                sink.require_owner(spark, owner)
                 sink.require_epochs(spark, *checkpoint.sent_and_committed())
                 if sink.takes_part_files(results.is_plain):
-                    results = ResultPath(query, schema, local_path(sink.path), "sink", sink.compression)
+                    results = ResultPath(query, schema, local_path(sink.path), "sink", sink.compression, maker)
             folder = run_folder(options.memory_location, checkpoint.identity(), run)
-            budget = budget_within(folder, options.slots, options.memory_budget_bytes)
-            is_finite = not self._trigger.keys().isdisjoint(FINITE_TRIGGERS)
-            handle = JoinQueryHandle(planner, options.slots, sink.description, folder, is_finite=is_finite)
+            budget = options.memory_budget_bytes
+            require_room(folder, options.slots, budget)
+            handle = JoinQueryHandle(
+                spark,
+                planner,
+                resting(query, plan, checkpoint.latest(plan) or nothing_yet(plan, options.slots)),
+                sink.description,
+                folder,
+                is_finite=self._is_finite,
+            )
+            require_able_workers(spark, options.slots, None if folder is None else options.memory_location, budget)
             driver = EpochDriver(
                 plan,
                 Outside(
                     checkpoint,
-                    Folders(checkpoint.segments, folder, checkpoint.manifests, checkpoint.tasks),
+                    Folders(checkpoint.segments, folder, checkpoint.manifests, checkpoint.attempts, checkpoint.tasks),
                     results,
                     sink,
                     spark,
-                    handle.note,
+                    handle._note,
+                    handle._note_resent,
                     options.idle_timeout_ms,
                 ),
                 Coordinator(plan, options.slots, budget, _spill_settings(options, budget)),
-                planner.plan_for if known is None and planner.waits_for_rows else None,
+                partial(plan_for_batch, planner) if known is None and planner.waits_for_rows else None,
             )
-            checkpoint.remember_query(marks)
+            checkpoint.prepare()
+            checkpoint.remember_query(marks | output)
             if isinstance(sink, FileSink):
-                sink.open_log(spark)  # the first write to the sink, when all is checked
+                sink.claim(spark, owner)
+            watcher = claim(folder) if folder is not None else None
         except BaseException:
             checkpoint.release()
             raise
-        watcher = claim(folder) if folder is not None else None
         try:
-            writer = unite(query, self._join.frames).writeStream.foreachBatch(driver.run_batch)
+            writer = unite(query, self._join.frames_by_name).writeStream.foreachBatch(driver.run_batch)
             writer = writer.option("checkpointLocation", str(checkpoint.spark_location))
             if self._trigger:
                 writer = writer.trigger(**self._trigger)
@@ -222,7 +317,12 @@ class JoinStreamWriter:
             if watcher is not None:
                 watcher.close()
             raise
-        return handle.attach(inner, driver, watcher)
+        return handle._attach(inner, driver, watcher)
+
+    @property
+    def _is_finite(self) -> bool:
+        """Whether the query ends by itself."""
+        return not self._trigger.keys().isdisjoint(FINITE_TRIGGERS)
 
     def _require_no_join_options(self) -> None:
         """An option of the join has no effect here; only a sink we do not know may have one of that name."""
@@ -238,6 +338,17 @@ class JoinStreamWriter:
         spelled = self._names.get(key.lower())
         return None if spelled is None else self._options[spelled]
 
+    def _asked(self) -> AskedSink:
+        return AskedSink(
+            self._join.spark,
+            self._format,
+            self._options,
+            self._partition_by,
+            self._function if self._format == "foreachbatch" else None,
+            self._query_name,
+            self._mode == "complete",
+        )
+
     def _checkpoint_location(self) -> str:
         """Given, or below the session's default, or, for sinks that cannot outlive the driver, a temporary folder."""
         if (given := self._get("checkpointLocation")) is not None:
@@ -252,49 +363,3 @@ class JoinStreamWriter:
             hint=".option('checkpointLocation', path), or set spark.sql.streaming.checkpointLocation",
             error_class="MISSING_CHECKPOINT_LOCATION",
         )
-
-    def _sink(self, schema: StructType) -> Sink:
-        spark = self._join.spark
-        if self._function is not None and self._format == "foreachbatch":
-            return FunctionSink(self._function)
-        if self._format == "console":
-            rows = self._get("numRows") or "20"
-            if not rows.isdigit():
-                raise OptionError(f"option numRows must be a whole number, not '{rows}'", hint="such as 20")
-            return ConsoleSink(int(rows), (self._get("truncate") or "true").lower() == "true")
-        if self._format == "memory":
-            if not self._query_name:
-                raise SinkError("the memory sink needs a queryName: it becomes the name of the view")
-            return MemorySink(spark, self._query_name, schema, is_complete=self._mode == "complete")
-        unknown = [column for column in self._partition_by if column not in schema.names]
-        if unknown:
-            raise SinkError(f"partitionBy names {unknown}, the result has {schema.names}")
-        if self._format in FILE_FORMATS:
-            path = self._get("path")
-            if not path:
-                raise SinkError(
-                    f"the {self._format} sink needs a path", hint=".option('path', folder) or start(folder)"
-                )
-            return FileSink(absolute(path), self._format, file_options(self._options), self._partition_by)
-        return BatchSink(self._format, file_options(self._options), self._partition_by, self._mode == "complete")
-
-    def _table_sink(self, table: str, schema: StructType) -> Sink:
-        spark = self._join.spark
-        if not spark.catalog.tableExists(table):
-            empty = spark.createDataFrame([], schema).write.format(self._format)
-            if self._partition_by:
-                empty = empty.partitionBy(*self._partition_by)
-            if path := self._get("path"):
-                empty = empty.option("path", path)
-            empty.saveAsTable(table)
-        details = {
-            row[0]: row[1]
-            for row in spark.sql(f"DESCRIBE TABLE EXTENDED {table}").select("col_name", "data_type").collect()
-        }
-        provider = details.get("Provider", "").lower()
-        if provider not in FILE_FORMATS:
-            raise SinkError(
-                f"table {table} is kept as {provider or 'a view'}",
-                hint="use foreachBatch to write to tables of other kinds",
-            )
-        return FileSink(details["Location"], provider, file_options(self._options), self._partition_by)

@@ -4,8 +4,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from watersmeet.observe import first_rows
-from watersmeet.observe.first_rows import (
+from watersmeet.planning import first_rows
+from watersmeet.planning.first_rows import (
     BLOCK_BYTES,
     COMBINATIONS,
     SAMPLE_BYTES,

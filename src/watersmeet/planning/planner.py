@@ -4,7 +4,7 @@
 |--------------------------------------------------|------------------------------------------------------------------|
 | a tree                                           | at once; each input probes the others in the order of the text   |
 | auto, mjoin, bjtree, mjoin-init, bjtree-init,    | at once if every stream has a rate hint; otherwise when the first|
-| exhaustive                                       | micro-batch has been looked at (`learning.py`). Until then, and  |
+| exhaustive                                       | micro-batch has been sampled (`learned.py`).     Until then, and  |
 |                                                  | if it is too small to tell, a node per key class stands for it   |
 |                                                  | (for `mjoin`, one node)                                          |
 | any of these, on a checkpoint that has a plan    | at once: the checkpoint's (a tree that differs is refused)       |
@@ -13,8 +13,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-
-from pyspark.sql import DataFrame
 
 from watersmeet.epoch.events import Event
 from watersmeet.errors import OptionError, unknown_name
@@ -33,8 +31,8 @@ from watersmeet.plan.fingerprint import plan_text
 from watersmeet.plan.probe_orders import NO_ORDERS, ProbeOrders, orders_from_texts
 from watersmeet.plan.stages import JoinPlan, plan_join
 from watersmeet.plan.tree import Join, mjoin, parse_tree
+from watersmeet.planning.learned import Sample, learned
 from watersmeet.query.logical import JoinQuery
-from watersmeet.runtime.spark.learning import learn
 from watersmeet.state.manifest import PlanText
 
 SPARK_PRICES = replace(DEFAULT_PRICES, exchange_s=2.0e-6, stage_s=0.082)
@@ -90,14 +88,13 @@ class Planner:
             return self._chosen(self.choice(self.known))
         return self._plan(self._trees())
 
-    def plan_for(self, batch: DataFrame) -> tuple[JoinPlan, Event]:
-        """The plan, when the first micro-batch is there, and how it came about."""
-        learned = learn(self.query, batch, ROWS_MIN)
-        if learned is None:
+    def plan_for(self, sample: Sample | None) -> tuple[JoinPlan, Event]:
+        """The plan by a sample of the first micro-batch, and how it came about; None where it has too few rows."""
+        if sample is None:
             plan = self.first_plan()
             reason = f"the first micro-batch has fewer than {ROWS_MIN:,} rows, so there is one node per key"
             return plan, Event(0, "plan", None, reason, {"plan": plan_text(plan)})
-        choice = self.choice(completed(self.known, learned))
+        choice = self.choice(completed(self.known, learned(self.query, sample)))
         plan, winner = self._chosen(choice), choice.winner
         costs = {"cpuSecondsPerSecond": winner.cpu_s, "stateBytes": round(winner.memory_bytes)}
         return plan, Event(0, "plan", None, choice.reason, {"plan": plan_text(plan), **costs})
@@ -136,15 +133,24 @@ class Planner:
         other = Other(running, RUNS_NOW) if running is not None else None
         if other is None and not self.is_choice:
             other = Other(self._trees()[0], ASKED_FOR)
-        choice = self._choice(model)
-        return costs_text(self.query, known, model, self.budget, choice, other=other, calibration=calibration, say=say)
+        before = None if running is None else self._model(self.known if self._rates_are_known else known)
+        return costs_text(
+            self.query,
+            known,
+            model,
+            self.budget,
+            self._choice(model),
+            other=other,
+            calibration=calibration,
+            before=before,
+            say=say,
+        )
 
     def _model(self, known: Assumptions) -> CostModel:
         return CostModel(
             graph_of(self.query, known),
             SPARK_PRICES,
             slots=self.slots,
-            cartesian=False,
             batches_per_s=known.batches_per_s,
         )
 

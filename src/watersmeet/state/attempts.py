@@ -1,0 +1,90 @@
+"""What attempts at the tasks of an epoch have written, so that what no accepted report names is removed with the epoch.
+
+Attempts fail, are repeated, or race each other, and a killed one tells nobody what it wrote. So a segment is announced
+before it is written, in a folder of the driver's own:
+
+    <checkpoint>/watersmeet/tasks/<driver>.attempts/<name of a segment>    empty
+
+| who         | what it does                                                                                    |
+|-------------|-------------------------------------------------------------------------------------------------|
+| an attempt  | announces a segment, writes it, and looks whether the announcement is still there; if it is not |
+|             | the job is over, and nobody wants the segment: the attempt removes it and fails                 |
+| the driver  | when a job is over, takes back every announcement, and then removes every announced segment     |
+|             | that no accepted report names                                                                   |
+
+So a segment that comes too late is removed by whoever is second, and one that is announced too late with the next
+epoch. The cost follows the segments that the epoch has written; nothing else in the folder of segments is looked at,
+and no segment of another driver. Rows that an attempt sets aside (`engine/work.py`) lie in the same folder, and go when
+the job is over. A driver that takes over sweeps the folders of those before, and with them goes the leave to write.
+
+Known limitation: what is announced after the last epoch of a driver, or by an attempt that is killed between its last
+two steps, stays until the next start of the query.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
+
+from watersmeet.errors import CheckpointError, FencedError
+from watersmeet.state.file_names import TEMPORARY
+from watersmeet.state.storage import remove, writing
+
+
+def begin(folder: Path) -> None:
+    """Attempts may announce from now on."""
+    if not os.path.isdir(folder):
+        with writing(folder):
+            folder.mkdir(parents=True)
+
+
+def announce(folder: Path, name: str) -> None:
+    """To be called before a segment is written; raises FencedError if another driver has taken over."""
+    try:
+        with writing(folder):
+            os.close(os.open(f"{folder}/{name}", os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW, 0o600))
+    except CheckpointError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            raise _over(name) from None
+        raise
+
+
+def require_wanted(folder: Path, segment: Path) -> None:
+    """To be called when a segment is written: if the job is over by now, it is removed and FencedError raised."""
+    if not os.path.exists(f"{folder}/{segment.name}"):
+        remove(segment)
+        raise _over(segment.name)
+
+
+def temporary_of(segment: Path) -> Path:
+    """The file that becomes the segment; its name is known to those who know the segment's."""
+    return segment.with_name(f"{TEMPORARY}{segment.name}")
+
+
+def end(folder: Path, segments: Path, accepted: Collection[str]) -> int:
+    """A job is over: remove all segments that were announced and not accepted. How many were announced in vain.
+
+    Where the system does not let us, they stay for the next start of the query: how the job ended is what counts.
+    """
+    in_vain = 0
+    with suppress(OSError):  # among them: another driver has taken over, and swept the folder
+        for entry in os.scandir(folder):
+            if entry.is_dir():
+                shutil.rmtree(entry, ignore_errors=True)
+                continue
+            os.unlink(entry.path)
+            if entry.name not in accepted:
+                in_vain += 1
+                remove(temporary_of(segments / entry.name))
+                remove(segments / entry.name)
+    return in_vain
+
+
+def _over(name: str) -> FencedError:
+    return FencedError(
+        f"segment {name} comes too late: its epoch has ended without it",
+        hint="nothing is lost: another attempt at the same task has done the work, or the epoch will be run again",
+    )

@@ -1,0 +1,44 @@
+"""What files of a checkpoint are called.
+
+A name that is read from a file must be one of these before it is used as a path, and what is called otherwise is not
+ours: it is neither read nor removed.
+"""
+
+from __future__ import annotations
+
+import re
+
+TEMPORARY = ".tmp-"
+SCRATCH = ".scratch-"
+OF_FORMAT_1 = "trial"
+"""A folder that only manifests of format 1 name files of."""
+COMMITTED = re.compile(r"[0-9]{12}\.json")
+ACKNOWLEDGED = re.compile(r"[0-9]{12}")
+SEGMENT = re.compile(r"[0-9]+-[0-9]+-[0-9]+-[0-9a-z]+-[0-9]+\.seg")
+RESULTS = re.compile(r"part-[0-9]{5,}-[0-9a-f-]{36,60}-c000\.[a-z0-9]+\.parquet")
+ATTEMPTS = ".attempts"
+TASKS = re.compile(rf"[0-9]+-[0-9a-f]{{32}}|[0-9a-f]{{32}}{re.escape(ATTEMPTS)}")
+"""The file of a job's tasks, and the folder of what a driver's attempts announce (`state/attempts.py`)."""
+LEARNED = re.compile(r"[0-9a-z][0-9a-z_-]*\.json")
+"""A file in the folder of format 1."""
+FILES = {"segments": SEGMENT, "outbox": RESULTS, "manifests": COMMITTED, "acks": ACKNOWLEDGED, "tasks": TASKS}
+"""By folder of the checkpoint."""
+_LEFT_OVER = re.compile(rf"({re.escape(TEMPORARY)}|{re.escape(SCRATCH)})[0-9a-z_.-]+|{OF_FORMAT_1}")
+
+
+def is_left_over(name: str) -> bool:
+    """Whether an attempt, or format 1, has left it."""
+    return _LEFT_OVER.fullmatch(name) is not None
+
+
+def is_folder_of_ours(name: str) -> bool:
+    """Whether what is called so is a folder that may be removed with all that is in it."""
+    return name.startswith(SCRATCH) or name == OF_FORMAT_1 or name.endswith(ATTEMPTS)
+
+
+def committed_name(epoch: int) -> str:
+    return f"{epoch:012d}.json"
+
+
+def acknowledged_name(epoch: int) -> str:
+    return f"{epoch:012d}"

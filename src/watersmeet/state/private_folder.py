@@ -1,0 +1,170 @@
+"""A folder on a host that other users share: ours alone, or refused.
+
+It is made with mode 0700 and its files with 0600, whatever the umask. It is used only if the system says that it is a
+folder (no link), of this user, closed to all others. Names are looked up in the folder that was opened and checked,
+never along its path, and no link is followed: who puts something else into its place gets nothing, and loses nothing.
+
+What the system refuses to do in it (it is full, read-only, gone) costs speed and nothing else: no method raises
+OSError.
+
+Known limitation: whoever may write to the parent folder, where that is not sticky, can move the folder away.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow as pa
+
+from watersmeet.errors import WatersmeetError
+
+PARTIAL = ".part"
+COPIED_AT_ONCE = 1 << 20
+FOR_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+Mark = tuple[int, int]
+"""Inode and time of its last change, in ns: the same bytes as long as it is the same."""
+
+
+class PrivateFolder:
+    """An opened folder; it is closed when nobody holds the object any more."""
+
+    def __init__(self, path: Path) -> None:
+        """Open it. Raises WatersmeetError if it is not ours alone, and OSError if it cannot be opened."""
+        self.path = path
+        self._descriptor = -1
+        found = os.lstat(path)
+        if (reason := _foreign(found)) is not None:
+            raise _refused(path, reason)
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        if not os.path.samestat(found, os.fstat(self._descriptor)):
+            raise _refused(path, "it was replaced while it was opened")
+
+    def __del__(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+
+    def names(self) -> list[str]:
+        """All that lies in it."""
+        try:
+            return os.listdir(self._descriptor)
+        except OSError:
+            return []
+
+    def mark(self, name: str) -> Mark | None:
+        """The mark of a file; None if there is none that can be looked at."""
+        try:
+            return _mark(os.stat(name, dir_fd=self._descriptor, follow_symlinks=False))
+        except OSError:
+            return None
+
+    def mapped(self, name: str) -> tuple[Mark, pa.Buffer] | None:
+        """The bytes of a plain file, mapped, with their mark; None if they cannot be."""
+        try:
+            file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=self._descriptor)
+        except OSError:
+            return None
+        try:
+            found = os.fstat(file)
+            if not stat.S_ISREG(found.st_mode):
+                return None
+            if not found.st_size:  # nothing can be mapped
+                return _mark(found), pa.py_buffer(b"")
+            with pa.memory_map(f"/dev/fd/{file}") as source:  # the very file that was opened, whatever its name is now
+                return _mark(found), source.read_buffer()
+        except OSError:
+            return None
+        finally:
+            os.close(file)
+
+    def copy(self, source: Path, name: str) -> bool:
+        """Copy a file into the folder: it appears whole, or not at all. Whether it is there."""
+        partial = f"{name}.{secrets.token_hex(8)}{PARTIAL}"
+        try:
+            with source.open("rb") as taken, open(self._new(partial), "wb") as made:
+                shutil.copyfileobj(taken, made, COPIED_AT_ONCE)
+                is_whole = True
+        except OSError:
+            is_whole = False
+        if is_whole and self.rename(partial, name):
+            return True
+        self.remove(partial)
+        return False
+
+    def touch(self, name: str) -> bool:
+        """Make an empty file. Whether that was possible; it is not where the name is taken."""
+        try:
+            os.close(self._new(name))
+        except OSError:
+            return False
+        return True
+
+    def rename(self, old: str, new: str) -> bool:
+        """Whether the file has its new name."""
+        try:
+            os.rename(old, new, src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor)
+        except OSError:
+            return False
+        return True
+
+    def remove(self, name: str) -> bool:
+        """Whether no file has that name any more."""
+        try:
+            os.unlink(name, dir_fd=self._descriptor)
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
+        return True
+
+    def _new(self, name: str) -> int:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        return os.open(name, flags, 0o600, dir_fd=self._descriptor)
+
+
+def make_private(path: Path) -> None:
+    """Make the folder; raises FileExistsError whatever it is that has its name, and what else the system says."""
+    os.mkdir(path, 0o700)
+
+
+def opened_or_made(path: Path) -> PrivateFolder | None:
+    """The folder, made if it is not there; None if the system does not allow that, which costs speed and nothing else.
+    Raises WatersmeetError if it is there and not ours alone."""
+    try:
+        with suppress(FileNotFoundError):
+            return PrivateFolder(path)
+        with suppress(FileExistsError):  # another task was quicker
+            make_private(path)
+        return PrivateFolder(path)
+    except OSError:
+        return None
+
+
+def _mark(found: os.stat_result) -> Mark:
+    return found.st_ino, found.st_ctime_ns
+
+
+def _foreign(found: os.stat_result) -> str | None:
+    """What is wrong with a folder that should be ours alone."""
+    if stat.S_ISLNK(found.st_mode):
+        return "it is a link"
+    if not stat.S_ISDIR(found.st_mode):
+        return "it is not a folder"
+    if found.st_uid != os.geteuid():
+        return f"it belongs to user {found.st_uid}, not to user {os.geteuid()}"
+    if found.st_mode & FOR_OTHERS:
+        return f"it is open to other users (mode {stat.S_IMODE(found.st_mode):04o})"
+    return None
+
+
+def _refused(path: Path, reason: str) -> WatersmeetError:
+    return WatersmeetError(
+        f"memory folder {path} is refused: {reason}",
+        hint="another user may have made it: look who did, and start the query again, which then uses another name",
+        error_class="MEMORY_FOLDER_REFUSED",
+    )

@@ -1,0 +1,77 @@
+"""`query.json`: what identifies the query that a checkpoint is for, mark by mark, so that differences can be named.
+
+    {"format": 2, "fingerprint": {name: mark, ...}, "crc": ...}
+
+Every manifest has the hash of these marks. So no other query passes where this file is missing, damaged or exchanged;
+and where the query is the same by the hash, the file is written anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from watersmeet.errors import CheckpointError
+from watersmeet.state.damage import reading
+from watersmeet.state.manifest_json import FORMAT_1, FORMAT_VERSION
+from watersmeet.state.plain_files import read_plain
+from watersmeet.state.sealed_json import sealed, unsealed
+from watersmeet.state.shapes import anything, list_of, mapping_of, record, shown, text, whole
+from watersmeet.state.storage import write_durably
+
+Marks = Mapping[str, str]
+_SHAPE = record(
+    {"format": anything, "fingerprint": mapping_of(text)},
+    optional={"probeOrders": mapping_of(list_of(list_of(whole())))},
+)
+
+
+def hash_of(marks: Marks) -> str:
+    return hashlib.sha256(json.dumps(sorted(marks.items())).encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What the file says."""
+
+    format: int
+    marks: dict[str, str]
+    orders: dict[str, list[list[int]]]
+    """Probe orders, in format 1."""
+
+
+def read_marks(path: Path) -> Kept | None:
+    """What the file says; None if there is none. Refused by name: a damaged one, and one of another format."""
+    with reading(path):
+        try:
+            data = read_plain(path)
+        except FileNotFoundError:
+            return None
+        value, _ = unsealed(data)
+        if "format" in value:
+            _require_format(value["format"])
+        _SHAPE(value, "")
+        return Kept(value["format"], value["fingerprint"], value.get("probeOrders", {}))
+
+
+def write_marks(path: Path, marks: Marks) -> None:
+    """Have the file say these, unless it does; refused if there is something else than a file."""
+    content = sealed(json.dumps({"format": FORMAT_VERSION, "fingerprint": dict(marks)}).encode())
+    with reading(path):
+        try:
+            if read_plain(path) == content:
+                return
+        except FileNotFoundError:
+            pass
+    write_durably(path, lambda file: file.write(content), replace=True)
+
+
+def _require_format(found: object) -> None:
+    if found not in (FORMAT_1, FORMAT_VERSION):
+        raise CheckpointError(
+            f"the checkpoint has format {shown(str(found))}, this watersmeet reads format {FORMAT_VERSION}",
+            hint="open it with the version that wrote it, or start with a new checkpointLocation",
+        )

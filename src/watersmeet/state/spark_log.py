@@ -1,0 +1,162 @@
+"""Spark's own log of the query, in the folder `spark` of the checkpoint, as far as it concerns us. Nothing is written.
+
+    metadata          {"id": ...}: which query's log it is
+    offsets/<batch>   written before a batch runs: a version, a line of metadata, and a line per source
+    commits/<batch>   written after it
+    sources/<n>/      the files that file source n has listed, by number; its offsets are {"logOffset": number}
+
+Batches are numbered from 0, without gaps. A batch is known by the id of the query and all that stands in its offsets
+file, not by the offsets alone: those of file sources are small numbers, which another batch has as well. The metadata
+line contains the time at which Spark made the batch.
+
+Known limitation: of the logs of file sources only their length is looked at, not their contents.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+TEXT_BYTES_MAX = 1 << 16
+"""Offsets that are longer are kept as a hash only. Kafka's take some 15 bytes for each partition."""
+LINES_BEFORE_SOURCES = 2
+NO_QUERY = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """The offsets that a micro-batch ended with, as Spark has written them down before it ran."""
+
+    query: str
+    """Spark's id of the query that has made the batch."""
+    hash: str
+    text: str = field(default="", compare=False)
+    """The file itself; empty if it is long."""
+
+    @property
+    def has_copy(self) -> bool:
+        """Whether the text is what was there, byte for byte."""
+        return _hash(self.text.encode()) == self.hash
+
+    @property
+    def sources(self) -> list[str]:
+        """What each source has reached; nothing if the text was not kept."""
+        return _sources(self.text.encode())
+
+
+class Ended(Protocol):
+    """What ends with a batch, and may name its offsets: a manifest."""
+
+    @property
+    def batch(self) -> int | None: ...
+    @property
+    def offsets(self) -> Offsets | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnd:
+    """Where Spark's log ends, and what it says of the batch that a state ends with."""
+
+    query: str = NO_QUERY
+    planned: int | None = None
+    """The last batch that it has offsets of: it has run, or is the next to be run."""
+    committed: int | None = None
+    offsets: Offsets | None = None
+    """Those of the state's last batch."""
+    short_sources: tuple[int, ...] = ()
+    """File sources whose own logs do not reach the offsets of the last batch."""
+
+    @property
+    def ran(self) -> int:
+        """The last batch that has run to its end; -1 if none has. The last one that is planned may have."""
+        return max(-1 if self.committed is None else self.committed, -1 if self.planned is None else self.planned - 1)
+
+
+class SparkLog:
+    """The log in a folder, which may be missing or incomplete."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def end(self, last: Ended | None) -> LogEnd:
+        """Where the log ends, and what it says of the batch that `last` ends with."""
+        planned, batch = self._last("offsets"), None if last is None else last.batch
+        return LogEnd(
+            self.query(),
+            planned,
+            self._last("commits"),
+            None if batch is None else self.offsets(batch),
+            () if planned is None else tuple(self.short_sources(_sources(self._read(planned) or b""))),
+        )
+
+    def query(self) -> str:
+        """The id of the query; empty if the log does not say."""
+        try:
+            return str(json.loads((self.folder / "metadata").read_bytes())["id"])
+        except (OSError, ValueError, LookupError, TypeError):
+            return NO_QUERY
+
+    def offsets(self, batch: int) -> Offsets | None:
+        """What a batch ended with; None if the log does not say."""
+        data = self._read(batch)
+        if data is None:
+            return None
+        return Offsets(self.query(), _hash(data), data.decode(errors="ignore") if len(data) <= TEXT_BYTES_MAX else "")
+
+    def around(self, batch: int) -> tuple[Offsets | None, Offsets | None]:
+        """The offsets that a batch starts from, and those that it ends with."""
+        return self.offsets(batch - 1), self.offsets(batch)
+
+    def short_sources(self, offsets: Iterable[str]) -> Iterator[int]:
+        """File sources that have not listed, by their own logs, what the offsets name."""
+        for source, line in enumerate(offsets):
+            reached = file_number(line)
+            if reached is not None and reached > self._listed(source):
+                yield source
+
+    def numbers(self, folder: str) -> list[int]:
+        """The batches that a folder of the log has a file of, in order."""
+        return sorted(int(name) for name in _names(self.folder / folder) if name.isdecimal())
+
+    def _last(self, folder: str) -> int | None:
+        return max(self.numbers(folder), default=None)
+
+    def _read(self, batch: int) -> bytes | None:
+        try:
+            return (self.folder / "offsets" / str(batch)).read_bytes()
+        except OSError:
+            return None
+
+    def _listed(self, source: int) -> int:
+        found = (name.removesuffix(".compact") for name in _names(self.folder / "sources" / str(source)))
+        return max((int(name) for name in found if name.isdecimal()), default=-1)
+
+
+def file_number(line: str) -> int | None:
+    """How many times a file source has listed new files, if these are the offsets of one."""
+    try:
+        value = json.loads(line)
+    except ValueError:
+        return None
+    found = value.get("logOffset") if isinstance(value, dict) else None
+    return found if isinstance(found, int) else None
+
+
+def _hash(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _sources(data: bytes) -> list[str]:
+    return data.decode(errors="replace").splitlines()[LINES_BEFORE_SOURCES:]
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []

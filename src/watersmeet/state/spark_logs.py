@@ -1,0 +1,136 @@
+"""What Spark keeps of a stream, in the folder `spark` of a checkpoint: made durable before a manifest rests on it.
+
+| log             | says                           | lost while the manifest of its batch is there                   |
+|-----------------|--------------------------------|-----------------------------------------------------------------|
+| `offsets/<n>`   | where batch n ends             | Spark makes another batch n, which the state takes for the same |
+| `sources/i/<m>` | which files offset m stands for | they come again, in another batch                               |
+| `commits/<n>`   | batch n is done                | Spark hands batch n over again: it is known                     |
+
+So offsets and sources are synced before each commit (`sync`; begun while the job runs), and commits are not. What was
+planned after the last manifest may be torn after a power cut, or lack a part: then it is removed before Spark starts
+(`mend`), and Spark plans that batch anew. Nothing of it is in the state.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from math import inf
+from pathlib import Path
+
+from watersmeet.state.log_folder import LogFolder, number_of
+from watersmeet.state.storage import remove, sync_file, sync_folder, writing
+
+
+class SparkLogs:
+    """The logs of one stream, and what of them this driver knows to be durable."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._durable: dict[Path, set[str]] = {}
+        self._syncing: Future[None] | None = None
+
+    def begin_sync(self) -> None:
+        """Start to sync what is new, beside what the caller goes on with."""
+        pool = ThreadPoolExecutor(1, "watersmeet-sync")
+        self._syncing = pool.submit(self._sync)
+        pool.shutdown(wait=False)
+
+    def sync(self) -> None:
+        """When it returns, all that Spark has logged of batches up to the running one is durable."""
+        syncing, self._syncing = self._syncing, None
+        with writing(self.folder):
+            self._sync() if syncing is None else syncing.result()
+
+    def _sync(self) -> None:
+        for log in (self._offsets, *self._sources()):
+            known = self._durable.get(log.folder)
+            if known is None and log.folder.is_dir():
+                self._sync_names_above(log.folder)
+            names = log.entries()
+            if new := [name for name in names if name not in (known or ())]:
+                log.sync(new)
+            self._durable[log.folder] = set(names)
+
+    def _sync_names_above(self, folder: Path) -> None:
+        while folder != self.folder:
+            folder = folder.parent
+            sync_folder(folder)
+        with suppress(FileNotFoundError):
+            sync_file(self.folder / "metadata")
+            sync_file(self.folder / ".metadata.crc")
+        sync_folder(self.folder.parent)
+
+    def mend(self, last_batch: int | None) -> None:
+        """Remove what a power cut has left torn or incomplete of batches after the last one in the state. What the
+        state rests on was durable: if it is torn nevertheless, that is damage, and Spark will complain about it."""
+        offsets, rests_on = self._offsets, -1 if last_batch is None else last_batch
+        planned = [name for name in offsets.entries() if number_of(name) > rests_on]
+        torn = [log for log in self._sources() if self._drop_torn(log, self._reached(log, last_batch))]
+        for name in reversed(planned):
+            if torn or self._is_torn(offsets, name) or not self._has_sources(name):
+                offsets.remove(name)
+        self._drop_torn(LogFolder(self.folder / "commits"), -1)
+        if last_batch is None and (self.folder / "metadata").exists() and not _is_json(self.folder / "metadata"):
+            remove(self.folder / "metadata")
+            remove(self.folder / ".metadata.crc")
+
+    def _reached(self, source: LogFolder, last_batch: int | None) -> float:
+        """The last entry of a source that the state rests on."""
+        if last_batch is None:
+            return -1
+        ends = list(self._ends(str(last_batch))) if self._offsets.entry(last_batch) else []
+        number = int(source.folder.name)
+        found = ends[number] if number < len(ends) else None
+        return inf if found is None else found
+
+    def _drop_torn(self, log: LogFolder, reached: float) -> bool:
+        """Remove the last entries, down to one that was reached, as far as they are torn; whether there were some."""
+        found = False
+        for name in reversed(log.entries()):
+            if number_of(name) <= reached or not self._is_torn(log, name):
+                break
+            log.remove(name)
+            found = True
+        return found
+
+    def _is_torn(self, log: LogFolder, name: str) -> bool:
+        if log.has_checksums():
+            return not log.is_whole(name)
+        return not (log.folder / name).read_bytes().strip(b"\0")
+
+    def _has_sources(self, name: str) -> bool:
+        """Whether the logs of sources reach as far as an entry of the offsets says."""
+        return all(
+            end is None or LogFolder(self.folder / "sources" / str(source)).entry(end) is not None
+            for source, end in enumerate(self._ends(name))
+        )
+
+    def _ends(self, name: str) -> Iterator[int | None]:
+        """Where an entry of the offsets ends in the log of each source; None where a source has none."""
+        for line in (self._offsets.folder / name).read_bytes().decode(errors="replace").splitlines()[2:]:
+            try:
+                value = json.loads(line)
+            except ValueError:  # a source may write what it likes
+                value = None
+            end = value.get("logOffset") if isinstance(value, dict) else None
+            yield end if isinstance(end, int) else None
+
+    @property
+    def _offsets(self) -> LogFolder:
+        return LogFolder(self.folder / "offsets")
+
+    def _sources(self) -> list[LogFolder]:
+        sources = self.folder / "sources"
+        found = sorted(sources.iterdir()) if sources.is_dir() else []
+        return [LogFolder(path) for path in found if path.name.isdigit()]
+
+
+def _is_json(path: Path) -> bool:
+    try:
+        json.loads(path.read_bytes())
+    except ValueError:
+        return False
+    return True
