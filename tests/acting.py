@@ -174,6 +174,7 @@ def epochs_in_process(scenario: Scenario) -> Iterator[Committed]:
 
             clock = Clock(epoch.now_ms, setting.idle_timeout_ms, scenario.starts_ms[number])
             player.join(number, batch, clock, epoch.failures, prepare)
+            lost = tuple(player.engine.lost)  # those of a clean-up follow, and find something else
             shown = [player.sink.new()]
             kept = range(player.engine.manifest.slots) if epoch.keep else ()
             if epoch.clean:
@@ -193,7 +194,7 @@ def epochs_in_process(scenario: Scenario) -> Iterator[Committed]:
             yield Committed(
                 pa.concat_tables(found or [player.engine.slots.nothing_shown()]),
                 player.engine,
-                tuple(player.engine.lost),
+                lost,
                 shown[-1] is not None,
                 player.has_lost_attempts,
                 player.has_rivals,

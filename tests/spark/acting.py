@@ -134,10 +134,17 @@ class ActingDriver(EpochDriver):
     """The driver, with a script."""
 
     script: ClassVar[Script]
+    has_batch = False
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         self._drive.play = self._act  # type: ignore[method-assign]
+
+    def recover(self) -> None:
+        """Before a batch or a clean-up only. If a driver died in the handle's own thread, which recovers at the start,
+        Spark would be stopped while it plans a batch, and the next one could have two files of a stream."""
+        if self.has_batch or self._is_cleaning:
+            super().recover()
 
     def _act(self, event: protocol.Event) -> None:
         for command in self._drive.steps(event):
@@ -149,7 +156,9 @@ class ActingDriver(EpochDriver):
             shutil.rmtree(self._outside.folders.memory, ignore_errors=True)
         if script.epoch.spoiled and self._outside.folders.memory is not None:
             spoil_copies(self._outside.folders.memory)
+        self.has_batch = True
         super().run_batch(batch, batch_id)
+        self.has_batch = False
         script.batch_done()
         if script.epoch.clean:
             script.epochs_left = script.epoch.clean
