@@ -11,13 +11,14 @@ from dataclasses import replace
 
 from watersmeet.adaptation.clean_up import BYTES_AT_ONCE, cleaning_orders
 from watersmeet.adaptation.ledger import DEFAULT_UPKEEP, GroupLedger
+from watersmeet.adaptation.migration import next_step
 from watersmeet.adaptation.spilling import SpillDecision, SpillSettings, decide_spill
 from watersmeet.epoch.after import words_of
 from watersmeet.epoch.events import Event
-from watersmeet.epoch.kinds import Batch, Clean, Cleaning, Closing, Epoch, Order, Spill, has_rows, orders_of
+from watersmeet.epoch.kinds import Batch, Build, Clean, Cleaning, Closing, Epoch, Order, Spill, has_rows, orders_of
 from watersmeet.epoch.memory_shares import Held, MemoryShares, memory_shares
 from watersmeet.epoch.owing import extents_of_stage
-from watersmeet.epoch.protocol import CleanUp, Goal, JoinBatch, Rest
+from watersmeet.epoch.protocol import CleanUp, Goal, JoinBatch, Migrate, Rest
 from watersmeet.epoch.task import SlotReport
 from watersmeet.epoch.tasks import windows_to_close
 from watersmeet.plan.stages import JoinPlan
@@ -49,6 +50,19 @@ class Coordinator:
         """A coordinator with the same settings that has seen nothing yet."""
         return Coordinator(plan, self.slots, self.budget, self.spill)
 
+    def migrated(self, epoch: Build, before: Manifest) -> Coordinator:
+        """A coordinator for the plan that an epoch has built; of groups it knows what is known of them."""
+        found = self.for_plan(epoch.plan)
+        found.ledger.restore(self.ledger.table(before.placement))
+        return found
+
+    def memory_for(self, epoch: Epoch) -> MemoryShares | None:
+        """What stages may have in memory when the epoch ends. A build takes none: what the old plan has is there until
+        the epoch after it."""
+        if isinstance(epoch, Build) and self.memory is not None:
+            return [[0] * epoch.plan.stage_count] * self.slots
+        return self.memory
+
     def next_epoch(
         self,
         last: Manifest | None,
@@ -73,6 +87,8 @@ class Coordinator:
                 kept = self.roomy_slots if kept_slots is None else kept_slots
                 orders = cleaning_orders(self.plan, last, bytes_at_once=bytes_at_once, kept_slots=kept)
                 return Cleaning(orders, reason) if orders else None
+            case Migrate():
+                return next_step(self.plan, last, goal, bytes_at_once=bytes_at_once)
 
     def note(self, epoch: Epoch, after: Manifest, reports: Sequence[SlotReport]) -> None:
         """Take in an epoch that was committed, with the reports of the slots and stages that ran, and decide for the
@@ -99,7 +115,7 @@ class Coordinator:
         number = before.epoch + 1
         counts = {(report.stage, report.slot): report.counts for report in reports}
         otherwise = epoch.reason if isinstance(epoch, Cleaning) else ASKED_FOR
-        events = self._plan_events(before, number)
+        events = _built(epoch, before, reports) if isinstance(epoch, Build) else self._plan_events(before, number)
         for order in orders_of(epoch):
             told = counts[order.stage, order.slot]
             reason = self._reasons.get(order, otherwise)
@@ -171,3 +187,18 @@ class Coordinator:
         if self.budget is None:
             return None
         return [memory_shares(self.budget, held) for held in self._held]
+
+
+def _built(epoch: Build, before: Manifest, reports: Sequence[SlotReport]) -> list[Event]:
+    """That the query runs by another plan now."""
+    now, then = words_of(epoch.plan), before.plan
+    details = {
+        "plan": now.trees,
+        "orders": now.orders,
+        "previousPlan": then.trees,
+        "previousOrders": then.orders,
+        "strategy": epoch.strategy,
+        "builtRows": sum(report.counts.get("built_rows", 0) for report in reports),
+        "buildMs": sum(report.counts.get("build_ns", 0) for report in reports) // 1_000_000,
+    }
+    return [Event(before.epoch + 1, "migrate", None, epoch.reason, details)]

@@ -47,8 +47,6 @@ from watersmeet.plan.layout import StoreLayout
 from watersmeet.state.moments import last_moments, last_of_limits
 from watersmeet.state.run import Ints, Mask, Run, select_rows, take
 
-BUCKETS_PER_WINDOW = 8
-BUCKET_US_MAX = 1 << 40
 BUCKETS_AT_ONCE = 32
 """Buckets that the rows of one run are put into. A batch may span many more: a first one with all of the past, say."""
 UNTIMED_BUCKET = 0
@@ -111,12 +109,6 @@ class Share:
     first: int
     last: int
     rows: int
-
-
-def bucket_width_us(stores: Sequence[StoreLayout]) -> int | None:
-    """The width of a time bucket; None when no input has a window."""
-    spans = [store.span_us for store in stores if store.span_us is not None]
-    return min(max(1, max(spans) // BUCKETS_PER_WINDOW), BUCKET_US_MAX) if spans else None
 
 
 def closed(bucket: int, width_us: int | None, watermark_us: int | None) -> bool:

@@ -36,7 +36,8 @@ def watermark_bound(plan: JoinPlan, task: SlotTask, arrived: Sequence[Sequence[t
         tree = stores[store].tree
         if isinstance(tree, Leaf):
             latest[tree.stream] = max(run.time_max, latest.get(tree.stream, run.time_max))
-    if not plan.windowed or len(latest) < len(plan.names):
+    is_old = task.build is not None  # stored rows do not move the watermark
+    if not plan.windowed or is_old or len(latest) < len(plan.names):
         return task.watermark_us
     bound = min(before_us(latest[stream], delay) for stream, delay in enumerate(plan.delays_us))
     return bound if task.watermark_us is None else max(bound, task.watermark_us)

@@ -16,7 +16,6 @@ from watersmeet.engine.closed_state import merged_closed
 from watersmeet.engine.compaction import (
     Lengths,
     Merging,
-    bucket_width_us,
     by_bucket,
     closed,
     merge_groups,
@@ -29,6 +28,7 @@ from watersmeet.engine.layers import Grid, Layer, Merge, depth, merged, stored
 from watersmeet.engine.statistics import Tally, weight_of
 from watersmeet.epoch.task import SlotReport, SlotTask, expired, stores_of
 from watersmeet.failpoints import failpoint
+from watersmeet.plan.buckets import bucket_width_us
 from watersmeet.plan.layout import StoreLayout
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.state.cuts import copies, cut_to_groups

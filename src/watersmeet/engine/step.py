@@ -27,6 +27,7 @@ from watersmeet.engine.mjoin import probe
 from watersmeet.engine.outbox import Emitted, emit
 from watersmeet.engine.owed import owed_at_expiry, owed_in_groups
 from watersmeet.engine.partials import Joined
+from watersmeet.engine.rebuild import rebuild_step
 from watersmeet.engine.statistics import Tally
 from watersmeet.engine.work import Scratch, Work
 from watersmeet.epoch.pairs import count_rows
@@ -51,6 +52,8 @@ def step(
 
     `cut` bounds the work in flight: each table it yields is joined and set aside before the next is read.
     """
+    if task.build is not None:
+        return (yield from rebuild_step(plan, task, cut(frames), tiers, merging))
     tally = Tally(plan.partitions)
     layers = open_state(plan, task, tiers, tally)
     with ExitStack() as cleanup:

@@ -14,14 +14,18 @@ from typing import Literal
 
 from watersmeet.epoch.events import Event
 from watersmeet.epoch.frontiers import debts, frontier
-from watersmeet.epoch.kinds import Batch, Cleaning, Closing, Epoch, Takeover, shows
+from watersmeet.epoch.kinds import Batch, Build, Cleaning, Closing, Epoch, Takeover, shows
+from watersmeet.epoch.migrating import without_other_stores
 from watersmeet.epoch.pairs import with_pairs
 from watersmeet.epoch.task import Intake, Outcome, SlotReport, later
 from watersmeet.errors import CheckpointError
+from watersmeet.plan.aggregate import OutputMode
 from watersmeet.plan.fingerprint import plan_text
 from watersmeet.plan.placement import Placement, even_placement
-from watersmeet.plan.probe_orders import orders_as_texts
-from watersmeet.plan.stages import JoinPlan
+from watersmeet.plan.probe_orders import orders_as_texts, orders_from_texts
+from watersmeet.plan.stages import JoinPlan, plan_join
+from watersmeet.plan.tree import parse_tree
+from watersmeet.query.logical import JoinQuery
 from watersmeet.state.manifest import (
     GAUGES,
     ExtentRef,
@@ -55,6 +59,13 @@ class Clock:
 def words_of(plan: JoinPlan) -> PlanText:
     """A plan as a manifest names it."""
     return PlanText(plan_text(plan), orders_as_texts(plan.orders, plan.names))
+
+
+def plan_in_words(query: JoinQuery, words: PlanText, partitions: int, mode: OutputMode | None) -> JoinPlan:
+    """The plan that a manifest names."""
+    names = [stream.name for stream in query.streams]
+    trees = tuple(parse_tree(part, names) for part in words.trees.split("|"))
+    return plan_join(query, trees, partitions, mode, orders_from_texts(words.orders, trees, names))
 
 
 def nothing_yet(plan: JoinPlan, slots: int) -> Manifest:
@@ -135,12 +146,20 @@ def manifest_after(
         closed_us=_closed(plan, before, epoch),
         outbox=Outbox(is_shown, results_in, files),
         events=tuple(event.to_dict() for event in events),
+        rehearsed=_rehearsed(before, epoch),
     )
     match epoch:
         case Batch(number, _, offsets):
             return _with_times(plan, replace(after, batch=number, offsets=offsets), intake, clock)
         case Cleaning() | Closing() | Takeover():
             return after
+        case Build():
+            return without_other_stores(after, plan)
+
+
+def _rehearsed(before: Manifest, epoch: Epoch) -> int:
+    is_entry = isinstance(epoch, Build) and epoch.entry is not None
+    return before.rehearsed + 1 if is_entry else before.rehearsed
 
 
 def left_over(outcome: Outcome, after: Manifest) -> list[ResultFile]:

@@ -14,7 +14,8 @@ class Event:
 
     epoch: int
     kind: str
-    """`plan`: a plan was chosen; `spill`: groups were closed and left memory; `cleanUp`: what they owed was emitted."""
+    """`plan`: a plan was chosen; `spill`: groups were closed and left memory; `cleanUp`: what they owed was emitted;
+    `migrate`: the query runs by another plan from then on."""
     slot: int | None
     """None: all of them."""
     reason: str

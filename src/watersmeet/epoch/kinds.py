@@ -6,6 +6,7 @@
 | Cleaning | no            | all                | what was owed, if it was any                            |
 | Closing  | no            | of the aggregation | the windows that end                                    |
 | Takeover | no            | none               | nothing: it fences a driver that may still be running   |
+| Build    | no            | all of a new plan  | nothing: what it makes are stores                       |
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import TypeAlias, assert_never
 
 from watersmeet.epoch.task import SlotReport
 from watersmeet.plan.stages import JoinPlan
+from watersmeet.plan.state_matching import Rebuild
 from watersmeet.state.spark_log import Offsets
 
 
@@ -73,14 +75,26 @@ class Takeover:
     """Nothing changes, but whoever ran the query before can commit no more."""
 
 
-Epoch: TypeAlias = Batch | Cleaning | Closing | Takeover
+@dataclass(frozen=True, slots=True)
+class Build:
+    """The state of another plan is made of the stored rows; from then on the query runs by that plan."""
+
+    plan: JoinPlan
+    rebuild: Rebuild
+    strategy: str
+    reason: str
+    entry: int | None = None
+    """Its number in the rehearsal script, if it is a part of one."""
+
+
+Epoch: TypeAlias = Batch | Cleaning | Closing | Takeover | Build
 
 
 def orders_of(epoch: Epoch) -> tuple[Order, ...]:
     match epoch:
         case Batch(_, orders, _) | Cleaning(orders, _):
             return orders
-        case Closing() | Takeover():
+        case Closing() | Takeover() | Build():
             return ()
         case _:
             assert_never(epoch)
@@ -99,6 +113,8 @@ def stages_of(plan: JoinPlan, epoch: Epoch) -> range:
             return range(len(plan.stages), plan.stage_count)
         case Takeover():
             return range(0)
+        case Build(new):
+            return range(len(new.stages))
         case _:
             assert_never(epoch)
 
@@ -111,7 +127,7 @@ def shows(plan: JoinPlan, epoch: Epoch, reports: Sequence[SlotReport]) -> bool:
         case Cleaning():
             found = "results" if plan.aggregate is None else "joined"
             return any(report.counts.get(found, 0) for report in reports)
-        case Takeover():
+        case Takeover() | Build():
             return False
         case _:
             assert_never(epoch)

@@ -44,6 +44,7 @@ from typing import TypeAlias, assert_never
 from watersmeet.epoch.kinds import Epoch, Takeover
 from watersmeet.epoch.tied import batch_difference, log_difference, refused
 from watersmeet.errors import FencedError
+from watersmeet.plan.stages import JoinPlan
 from watersmeet.state.manifest import Manifest
 from watersmeet.state.spark_log import LogEnd, Offsets
 
@@ -71,7 +72,16 @@ class CleanUp:
     reason: str
 
 
-Goal: TypeAlias = Rest | JoinBatch | CleanUp
+@dataclass(frozen=True, slots=True)
+class Migrate:
+    """The query runs by another plan; by which strategy, and why."""
+
+    plan: JoinPlan
+    strategy: str
+    reason: str
+
+
+Goal: TypeAlias = Rest | JoinBatch | CleanUp | Migrate
 
 # Events
 
@@ -98,6 +108,11 @@ class BatchCame:
 @dataclass(frozen=True, slots=True)
 class CleanUpAsked:
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationAsked:
+    goal: Migrate
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +173,7 @@ Event: TypeAlias = (
     Started
     | BatchCame
     | CleanUpAsked
+    | MigrationAsked
     | SourcesSilent
     | Decided
     | JobDone
@@ -289,6 +305,8 @@ def advance(state: State, event: Event) -> Advanced:
             return _batch_came(_expecting(state, Phase.IDLE), event)
         case CleanUpAsked(reason):
             return _decide(_expecting(state, Phase.IDLE), CleanUp(reason))
+        case MigrationAsked(goal):
+            return _decide(_expecting(state, Phase.IDLE), goal)
         case SourcesSilent():
             return _decide(_expecting(state, Phase.IDLE), Rest())
         case Looked(files):

@@ -52,6 +52,10 @@ class SlotTask:
     keep: bool = False
     memory_bytes: int | None = None
     """What the stage may have in memory on this slot when the epoch ends."""
+    build: tuple[int, ...] | None = None
+    """In a build epoch: the stores to be made of stored rows; the others are only read. None: rows are joined."""
+    joins: bool = False
+    """In a build epoch: whether results of the topmost node, or of the hops, are sent on."""
     shares: Mapping[str, float] = field(default_factory=dict)
     """By segment that extents of other slots name, too: which part of its bytes is this slot's (`state/shares.py`)."""
 

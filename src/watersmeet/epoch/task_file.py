@@ -120,5 +120,6 @@ def _task(value: dict[str, Any]) -> SlotTask:
     value["groups"] = Groups.of_edges(value["groups"])
     for name in ("holds", "spill"):
         value[name] = tuple(value[name])
+    value["build"] = None if value["build"] is None else tuple(value["build"])
     value["clean"] = None if value["clean"] is None else tuple(value["clean"])
     return SlotTask(**value)

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from watersmeet.epoch.frontiers import Debt, debts, frontier, frontier_of_stage, holds
-from watersmeet.epoch.kinds import Clean, Closing, Epoch, Spill, can_take, orders_of, stages_of
+from watersmeet.epoch.kinds import Build, Clean, Closing, Epoch, Spill, can_take, orders_of, stages_of
 from watersmeet.epoch.memory_shares import MemoryShares
 from watersmeet.epoch.owing import extents_of_stage
 from watersmeet.epoch.task import SlotTask
 from watersmeet.plan.stages import Index, JoinPlan
-from watersmeet.state.groups import Groups
+from watersmeet.plan.state_matching import Rebuild
+from watersmeet.state.groups import NO_GROUPS, Groups
 from watersmeet.state.manifest import ExtentRef, Manifest
 from watersmeet.state.shares import byte_shares
 
@@ -31,7 +32,29 @@ def tasks_of(
         made = [_task(plan, before, epoch, stage, slot, owed, memory) for slot in range(before.slots)]
         shares = byte_shares([task.extents for task in made])
         tasks[stage] = [replace(task, shares=mine) if mine else task for task, mine in zip(made, shares, strict=True)]
+    if isinstance(epoch, Build):
+        tasks[feeding_stage(plan)] = [_feeding(plan, before, epoch.rebuild, slot) for slot in range(before.slots)]
     return tasks
+
+
+def feeding_stage(plan: JoinPlan) -> int:
+    """The number by which tasks are known that feed stored rows to a build. (An aggregation has it otherwise.)"""
+    return len(plan.stages)
+
+
+def _feeding(plan: JoinPlan, before: Manifest, rebuild: Rebuild, slot: int) -> SlotTask:
+    reads = tuple(before.of(slot, [feed.source.name]) for feed in rebuild.feeds)
+    return SlotTask(
+        epoch=before.epoch + 1,
+        stage=feeding_stage(plan),
+        slot=slot,
+        attempt="",
+        watermark_us=before.watermark_us,
+        extents=(),
+        segments={e.segment: before.segments[e.segment] for part in reads for e in part},
+        groups=NO_GROUPS,
+        reads=reads,
+    )
 
 
 def _task(
@@ -46,6 +69,9 @@ def _task(
     groups = stage == len(plan.stages)
     extents = extents_of_stage(plan, before, stage, slot)
     reads = () if groups else _reads(plan, before, stage, slot)
+    build, joins = None, False
+    if isinstance(epoch, Build):
+        build, joins = epoch.rebuild.built[stage][slot], epoch.rebuild.joins[stage]
     mine = [order for order in orders_of(epoch) if (order.stage, order.slot) == (stage, slot)]
     clean = next((order for order in mine if isinstance(order, Clean)), None)
     return SlotTask(
@@ -65,6 +91,8 @@ def _task(
         clean=None if clean is None else (clean.low, clean.high),
         keep=clean is not None and clean.keep,
         memory_bytes=None if memory is None else memory[slot][stage],
+        build=build,
+        joins=joins,
     )
 
 

@@ -15,15 +15,18 @@ import pyarrow as pa
 
 from watersmeet.adaptation.clean_up import BYTES_AT_ONCE
 from watersmeet.adaptation.coordinator import ASKED_FOR, Coordinator
+from watersmeet.adaptation.migration import AUTO, strategy_named
 from watersmeet.epoch import protocol
-from watersmeet.epoch.after import Clock, left_over, manifest_after, nothing_yet, resumed
+from watersmeet.epoch.after import Clock, left_over, manifest_after, nothing_yet, plan_in_words, resumed
 from watersmeet.epoch.driving import Drive, handlers_of
 from watersmeet.epoch.events import Event
-from watersmeet.epoch.kinds import Order, has_rows
+from watersmeet.epoch.kinds import Build, Epoch, Order, has_rows
+from watersmeet.epoch.migrating import ready_to_build
 from watersmeet.epoch.task import Outcome, SlotReport, SlotTask, intake_of
 from watersmeet.epoch.tasks import tasks_of
 from watersmeet.plan.default_tree import default_tree
-from watersmeet.plan.stages import plan_join
+from watersmeet.plan.fingerprint import plan_text
+from watersmeet.plan.stages import JoinPlan, plan_join
 from watersmeet.query.logical import JoinQuery
 from watersmeet.runtime.inprocess_frames import require_no_spark
 from watersmeet.runtime.inprocess_log import commit_batch, plan_batch
@@ -51,6 +54,9 @@ class InProcessQuery:
         self.plan = plan_join(query, trees, given.partitions, given.mode, given.orders)
         require_no_spark(query, self.plan)
         self.checkpoint = Checkpoint(folder)
+        known = self.checkpoint.plan()
+        if known is not None and known.trees != plan_text(self.plan):  # it was migrated
+            self.plan = plan_in_words(query, known, given.partitions, given.mode)
         self.slots = Slots(query, self.plan, self.checkpoint, given)
         self.coordinator = Coordinator(self.plan, given.slots, given.memory_budget_bytes, given.spill)
         self.cut = given.cut
@@ -69,6 +75,7 @@ class InProcessQuery:
         self._emitted: pa.Table | None = None
         self._shown: list[pa.Table] = []
         self._dealt: tuple[Manifest | None, Manifest] | None = None
+        self._building: Build | None = None
         self.drive = Drive(handlers_of(self))
         last = self.checkpoint.latest(self.plan)
         is_acknowledged = last is not None and self.checkpoint.is_acknowledged(last.epoch)
@@ -134,6 +141,12 @@ class InProcessQuery:
         yield from self.drive.steps(protocol.CleanUpAsked(ASKED_FOR))
         self._epochs_left = None
 
+    def migrating(self, plan: JoinPlan, strategy: str = AUTO) -> Iterator[protocol.Command]:
+        """The steps to another plan, from recovery on."""
+        goal = protocol.Migrate(plan, strategy_named(strategy), ASKED_FOR)
+        yield from self.recovery()
+        yield from self.drive.steps(protocol.MigrationAsked(goal))
+
     def resting(self) -> Iterator[protocol.Command]:
         """The steps while sources are silent, from recovery on."""
         yield from self.recovery()
@@ -166,18 +179,22 @@ class InProcessQuery:
 
     def _run(self, command: protocol.Run) -> protocol.Event:
         epoch, before = command.epoch, self._before(command.before)
+        plan, slots = self.plan, self.slots
+        self._building = epoch if isinstance(epoch, Build) else None
+        if isinstance(epoch, Build):
+            before = ready_to_build(before, plan, epoch.plan)
+            plan, slots = epoch.plan, Slots(self.query, epoch.plan, self.checkpoint, self.setup)
         if not self.checkpoint.is_prepared:
             self.checkpoint.prepare()
         if self.setup.memory is not None and self._drops.recent.get(before.epoch, True):
             self._sweep_memory(self.setup.memory, before)
-        tasks = tasks_of(self.plan, before, epoch, self.coordinator.memory)
-        batch = self._batch if has_rows(epoch) else {}
-        self._emitted, reports = self._attempted(before, tasks, batch)
+        tasks = tasks_of(plan, before, epoch, self.coordinator.memory_for(epoch))
+        self._emitted, reports = self._attempted(slots, before, epoch, tasks)
         events = self.coordinator.events(epoch, before, reports)
-        outcome = Outcome(reports, intake_of(self.plan, reports))
+        outcome = Outcome(reports, intake_of(plan, reports))
         self._reports, self.events = reports, events
         place: Literal["sink", "checkpoint"] = "checkpoint" if self.setup.parts is None else "sink"
-        after = manifest_after(self.plan, before, epoch, outcome, self._clock, events=events, results_in=place)
+        after = manifest_after(plan, before, epoch, outcome, self._clock, events=events, results_in=place)
         remove_results(self.slots.results, left_over(outcome, after))
         return protocol.JobDone(after)
 
@@ -186,36 +203,50 @@ class InProcessQuery:
             sweep_host(folder, before.epoch, lambda: self._drops.recent, lambda: before.segments)
 
     def _attempted(
-        self, before: Manifest, tasks: dict[int, list[SlotTask]], batch: Mapping[str, Any]
+        self, slots: Slots, before: Manifest, epoch: Epoch, tasks: dict[int, list[SlotTask]]
     ) -> tuple[pa.Table, list[SlotReport]]:
         """What the last attempt at an epoch has come to; nothing is left of those before."""
+        feeds = epoch.rebuild.feeds if isinstance(epoch, Build) else None
+        batch = self._batch if has_rows(epoch) else {}
+
+        def attempt() -> tuple[pa.Table, list[SlotReport]]:
+            return slots.run(before, tasks, batch, self.cut, feeds)
+
         if tasks:  # a takeover has none, and must not see a folder of its own
             attempts.begin(self.checkpoint.attempts)
         reports: list[SlotReport] = []
         try:
             while self.attempts_lost:
-                self._lose(self.attempts_lost.pop(0), before, tasks, batch)
-            emitted, reports = self.slots.run(before, tasks, batch, self.cut)
+                self._lose(self.attempts_lost.pop(0), attempt)
+            emitted, reports = attempt()
             return emitted, reports
         finally:
             accepted = {ref.name for report in reports for ref in report.segments}
             attempts.end(self.checkpoint.attempts, self.checkpoint.segments, accepted)
 
-    def _lose(
-        self, spoil: Callable[[], None], before: Manifest, tasks: dict[int, list[SlotTask]], batch: Mapping[str, Any]
-    ) -> None:
+    def _lose(self, spoil: Callable[[], None], attempt: Callable[[], tuple[pa.Table, list[SlotReport]]]) -> None:
         """An attempt that comes to nothing, as that of a task that Spark repeats."""
         cut = self.cut
         try:
             spoil()
-            self.lost.append(self.slots.results_of(self.slots.run(before, tasks, batch, self.cut)[0]))
+            self.lost.append(self.slots.results_of(attempt()[0]))
         except LostAttempt:
             pass
         finally:
             self.cut = cut
 
     def _commit(self, command: protocol.Commit) -> protocol.Event:
-        return protocol.Committed() if self.checkpoint.commit(command.manifest) else protocol.Fenced()
+        if not self.checkpoint.commit(command.manifest):
+            return protocol.Fenced()
+        if self._building is not None:
+            self._adopt(self._building)
+        return protocol.Committed()
+
+    def _adopt(self, built: Build) -> None:
+        """Go on by the plan that was built."""
+        self.coordinator = self.coordinator.migrated(built, self.manifest)
+        self.plan, self.slots = built.plan, Slots(self.query, built.plan, self.checkpoint, self.setup)
+        self._dealt = None
 
     def _send(self, command: protocol.Send) -> protocol.Event:
         if command.manifest.outbox.shows:

@@ -17,15 +17,17 @@ from watersmeet.engine.fold import DEFAULT_MERGING
 from watersmeet.engine.groups import with_intervals
 from watersmeet.engine.inbox import chunks
 from watersmeet.engine.outbox import Emitted
+from watersmeet.engine.rebuild import fed_rows
 from watersmeet.engine.step import step
 from watersmeet.epoch.after import arrived
 from watersmeet.epoch.task import SlotReport, SlotTask
-from watersmeet.epoch.tasks import named
+from watersmeet.epoch.tasks import feeding_stage, named
 from watersmeet.plan.aggregate import OutputMode
 from watersmeet.plan.partitioning import DEFAULT_PARTITIONS
 from watersmeet.plan.placement import Placement
 from watersmeet.plan.probe_orders import ProbeOrders
 from watersmeet.plan.stages import JoinPlan
+from watersmeet.plan.state_matching import Feed
 from watersmeet.plan.tree import Join
 from watersmeet.query.logical import JoinQuery, internal_name
 from watersmeet.runtime.inprocess_frames import Frames, Hash, pandas_hash
@@ -89,10 +91,21 @@ class Slots:
         return self.checkpoint.outbox if self.setup.parts is None else self.setup.parts.folder
 
     def run(
-        self, before: Manifest, tasks: Mapping[int, Sequence[SlotTask]], batch: Mapping[str, pa.Table], cut: Cut
+        self,
+        before: Manifest,
+        tasks: Mapping[int, Sequence[SlotTask]],
+        batch: Mapping[str, pa.Table],
+        cut: Cut,
+        feeds: Sequence[Feed] | None = None,
     ) -> tuple[pa.Table, list[SlotReport]]:
-        """The results of an epoch, as slots emit them, and the reports."""
+        """The results of an epoch, as slots emit them, and the reports. A build gets its rows by `feeds`."""
         inboxes = self.frames.inboxes(batch)
+        if feeds is not None:
+            tasks, feeding = _without_feeding(self.plan, tasks)
+            for task in feeding:
+                for one in fed_rows(self.plan, feeds, task, self._tiers(task)):
+                    assert one.stage is not None
+                    inboxes[one.stage].append(self.frames.hashed(one.rows, one.stage))
         attempt = uuid.uuid4().hex[:8]  # a name no attempt before a restart has used
         outputs: list[pa.RecordBatch] = []
         reports: list[SlotReport] = []
@@ -148,6 +161,14 @@ class Slots:
 
     def _tiers(self, task: SlotTask) -> Tiers:
         return Tiers(self.checkpoint.segments, self.setup.memory, task.memory_bytes, self.checkpoint.attempts)
+
+
+def _without_feeding(
+    plan: JoinPlan, tasks: Mapping[int, Sequence[SlotTask]]
+) -> tuple[Mapping[int, Sequence[SlotTask]], Sequence[SlotTask]]:
+    """The tasks of stages, and those that feed them."""
+    number = feeding_stage(plan)
+    return {stage: mine for stage, mine in tasks.items() if stage != number}, tasks[number]
 
 
 def drain(running: Generator[Emitted, None, SlotReport], into: list[Emitted]) -> SlotReport:

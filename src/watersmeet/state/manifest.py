@@ -157,6 +157,8 @@ class Manifest:
     outbox: Outbox = NOTHING_SHOWN
     events: tuple[Mapping[str, Any], ...] = ()
     """What the epoch adapted, as the event log has it."""
+    rehearsed: int = 0
+    """How many entries of the rehearsal script have been carried out (`adaptation/rehearsal.py`)."""
     offsets: Offsets | None = None
     """What `batch` ended with, in Spark's log; None in a manifest of a version that did not keep it."""
 

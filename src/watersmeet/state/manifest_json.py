@@ -15,6 +15,7 @@
     pieces      which extents a merge by range has made or cut
     estimates   which extents have rows that were not counted yet
     offsets     [query, hash, text] of the last batch; may be missing
+    rehearsed   how many entries of the rehearsal script are done; missing if none
     counters, gauges, outbox, events, and the times of the streams
 
 Stores, segments and extents are named by their places in the lists above. Where names stand in braces, each has a list
@@ -104,6 +105,7 @@ def to_json(manifest: Manifest, query: str | None = None) -> bytes:
             "files": [[f.name, f.bytes, f.modified_ms, f.crc] for f in box.files],
         },
         "events": manifest.events,
+        **({"rehearsed": manifest.rehearsed} if manifest.rehearsed else {}),
         "stores": [[*name] for name in stores],
         "segments": {
             "name": " ".join(manifest.segments),
@@ -195,6 +197,7 @@ def from_value(value: dict[str, Any]) -> Manifest:
         closed_us=value["closed_us"],
         outbox=Outbox(box["shows"], box["place"], tuple(ResultFile(*entry) for entry in box["files"])),
         events=tuple(value["events"]),
+        rehearsed=value.get("rehearsed", 0),
         offsets=offsets_of(value),
     )
 

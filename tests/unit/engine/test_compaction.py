@@ -7,13 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from watersmeet.engine.compaction import (
-    BUCKET_US_MAX,
     BUCKETS_AT_ONCE,
     MERGE_BYTES_MAX,
     MERGE_ROWS_MAX,
     UNTIMED_BUCKET,
     Merging,
-    bucket_width_us,
     by_bucket,
     closed,
     last_of,
@@ -21,6 +19,7 @@ from watersmeet.engine.compaction import (
     next_share,
 )
 from watersmeet.epoch.task import expired
+from watersmeet.plan.buckets import BUCKET_US_MAX, bucket_width_us
 from watersmeet.plan.layout import StoreLayout
 from watersmeet.plan.tree import Join, Leaf
 from watersmeet.state.run import build_runs

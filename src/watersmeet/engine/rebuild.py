@@ -1,0 +1,153 @@
+"""State of another plan from the rows that are stored (M1; dissertation 12.1, Alg. 7), one stage on one slot.
+
+Ordinary rows arrive, meet what is there, and stay. Here nothing arrives: a node joins the rows that its inputs hold,
+once, and what it makes becomes the store above it. Stores that the old plan had under the same name are only read.
+
+    shared stores ──────────────┐
+    fed rows, results of other ─┴─▶ nodes, children first ──▶ built stores ──▶ extents
+    stages                             └──▶ results of the topmost node, for other stages that build
+
+All rows are old: none is late, and none counts as an arrival. The result of the query is not computed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.engine.bound import Bound
+from watersmeet.engine.compaction import Merging
+from watersmeet.engine.fold import fold, open_state, read_state
+from watersmeet.engine.inbox import deltas_of
+from watersmeet.engine.mjoin import probe
+from watersmeet.engine.outbox import Emitted, emit, runs_of
+from watersmeet.engine.partials import Joined, Partials
+from watersmeet.engine.statistics import Tally
+from watersmeet.engine.work import Scratch
+from watersmeet.epoch.after import is_gauge
+from watersmeet.epoch.task import SlotReport, SlotTask, stores_of
+from watersmeet.plan.nodes import NodePlan
+from watersmeet.plan.stages import JoinPlan
+from watersmeet.plan.state_matching import Feed
+from watersmeet.state.moments import last_moments
+from watersmeet.state.run import Run
+from watersmeet.state.tiers import Tiers
+
+ROWS_AT_ONCE = 1 << 16
+Rows = list[list[Run]]
+"""By store of a slot, or by input of a stage."""
+
+
+def fed_rows(plan: JoinPlan, feeds: Sequence[Feed], task: SlotTask, tiers: Tiers) -> Iterator[Emitted]:
+    """The stored rows of streams that stages of the new plan lack, as frames for them; hashes are the runner's."""
+    for feed, extents in zip(feeds, task.reads, strict=True):
+        for run in read_state(plan, task, extents, tiers):
+            for low in range(0, run.rows, ROWS_AT_ONCE):
+                rows = np.arange(low, min(low + ROWS_AT_ONCE, run.rows))
+                yield from emit(plan, [feed.place], _as_joined(plan, feed, run, rows))
+
+
+def _as_joined(plan: JoinPlan, feed: Feed, run: Run, rows: np.ndarray) -> Joined:
+    """Rows of a store as if a node of one input had made them."""
+    layout = feed.source
+    node = NodePlan(
+        tree=plan.trees[0],
+        key=(),
+        inputs=(layout,),
+        children=(None,),
+        stage_inputs=(0,),
+        first_store=0,
+        probe_orders=((),),
+        residuals=(),
+        equalities=(),
+        windowed=plan.windowed,
+        names=plan.names,
+    )
+    at = rows + int(run.starts[0])
+    latest = run.times(at) if plan.windowed else None
+    last = None if latest is None else last_moments(latest, layout.span_us)
+    bound = Bound([(run.payload, at)], latest, np.arange(len(rows)))
+    return Joined(node, run, Partials(run.row_ranks()[rows], latest, last, {0: bound}))
+
+
+def rebuild_step(
+    plan: JoinPlan, task: SlotTask, chunks: Iterable[pa.Table], tiers: Tiers, merging: Merging
+) -> Generator[Emitted, None, SlotReport]:
+    """Build the stores that a slot lacks in a stage: yields frames for other stages that build, returns the report."""
+    assert task.build is not None
+    tally = Tally(plan.partitions)
+    layers = open_state(plan, task, tiers, tally)
+    stage = plan.stages[task.stage]
+    with ExitStack() as cleanup:
+        scratch = Scratch(tiers.folder_of_scratch(), cleanup)
+        taken: Rows = [[] for _ in stage.inputs]
+        for chunk in chunks:
+            for number, runs in enumerate(deltas_of(chunk, plan, task.stage, None, tally)):
+                taken[number] += [scratch.keep(number, run) for run in runs]
+        with tally.spent_on("build"):
+            if stage.hops:
+                rows = yield from _rebuilt_by_hops(plan, task, taken)
+            else:
+                held: Rows = [[] for _ in stores_of(plan, task)]
+                for store, run in (pair for layer in layers for pair in layer.runs):
+                    held[store].append(run)
+                rows = yield from _rebuilt_by_nodes(plan, task, held, taken, scratch)
+        built = [(store, run) for store in task.build for run in rows[store]]
+        copies = Scratch(tiers.folder_of_scratch(), cleanup)
+        report = fold(plan, task, layers, [built], tiers, tally, merging, keep=copies.keep)
+    counts = {name: count for name, count in report.counts.items() if is_gauge(name)}
+    counts |= {"built_rows": sum(run.rows for _, run in built), "build_ns": tally.counts["build_ns"]}
+    return replace(report, counts=counts, seen={})
+
+
+def _rebuilt_by_nodes(
+    plan: JoinPlan, task: SlotTask, held: Rows, taken: Rows, scratch: Scratch
+) -> Generator[Emitted, None, Rows]:
+    """The rows of all stores of a stage whose nodes share a key."""
+    stage, building = plan.stages[task.stage], set(task.build or ())
+    nodes, rows = stage.shape(task.slot), held
+    for node in nodes:
+        for store, source in enumerate(node.stage_inputs, node.first_store):
+            if store in building and source is not None:
+                rows[store] = taken[source]
+    for number, node in enumerate(nodes):
+        above = next((parent for parent in nodes if number in parent.children), None)
+        if above is None:
+            if task.joins:
+                for joined in _all_results(node, rows):
+                    yield from emit(plan, stage.feeds, joined)
+            continue
+        place = above.children.index(number)
+        store = above.first_store + place
+        if store in building:
+            for joined in _all_results(node, rows):
+                made = runs_of(joined, above.inputs[place], plan.partitions)
+                rows[store] += [scratch.keep(store, run) for run in made]
+    return rows
+
+
+def _all_results(node: NodePlan, rows: Rows) -> Iterator[Joined]:
+    """All combinations of rows that the inputs of a node hold: those of its smallest input probe the others."""
+    inputs = rows[node.first_store : node.first_store + len(node.inputs)]
+    origin = min(range(len(inputs)), key=lambda i: sum(run.rows for run in inputs[i]))
+    targets = [[] if i == origin else runs for i, runs in enumerate(inputs)]
+    for run in inputs[origin]:
+        yield from probe(node, origin, run, targets)
+
+
+def _rebuilt_by_hops(plan: JoinPlan, task: SlotTask, taken: Rows) -> Generator[Emitted, None, Rows]:
+    """The rows of the indexes that a stage of hops keeps. Where the node joins, all its rows have been taken in, and
+    each origin i sees those of the inputs j < i."""
+    stage = plan.stages[task.stage]
+    for hop in stage.hops if task.joins else ():
+        arrivals = [stage.indexes[target.index].arrivals if target.with_arrivals else None for target in hop.targets]
+        targets = [[] if number is None else taken[number] for number in arrivals]
+        for run in taken[hop.rows]:
+            for joined in probe(hop.node, 0, run, [[], *targets]):
+                yield from emit(plan, hop.feeds, joined)
+    kept = [index for index in stage.indexes if index.kept_in[0] == task.stage]
+    return [[] if index.arrivals is None else taken[index.arrivals] for index in kept]

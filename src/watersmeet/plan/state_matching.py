@@ -1,0 +1,117 @@
+"""Which stores of a new plan are there already, and where the rows of the others come from (M1; dissertation 12.1).
+
+State is matched by its schema: streams, key and layout, which is the name of a store. What a store holds follows from
+its streams alone, whatever tree made it, as long as nothing is owed.
+
+| store of the new plan              | comes about                                                                |
+|------------------------------------|----------------------------------------------------------------------------|
+| the old plan has one of that name  | shared: its extents stay as they are                                       |
+| of a stream, under another key     | fed: the stream's rows are read from any store of it, and exchanged        |
+| of results                         | built: the node below joins what its inputs hold, children first           |
+
+A node joins only if something above it has to be built. The topmost node of the query never does: its results are out.
+A node over several keys that has to join gets the rows of all its inputs again, as if they had just arrived.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from watersmeet.plan.layout import StoreLayout, StoreName
+from watersmeet.plan.stages import JoinPlan, Place
+from watersmeet.plan.tree import Leaf
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """An input of a stage that gets the old rows of a stream, from the store in which the old plan has them."""
+
+    place: Place
+    source: StoreLayout
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuild:
+    """How the state of a new plan is made of that of an old one."""
+
+    feeds: tuple[Feed, ...]
+    built: tuple[tuple[tuple[int, ...], ...], ...]
+    """By stage and slot: the stores that are not shared, by their number there."""
+    joins: tuple[bool, ...]
+    """By stage: whether its topmost node joins; in a stage of hops, whether its hops do."""
+
+    @property
+    def is_free(self) -> bool:
+        """Whether no row is read: all stores are shared."""
+        return not any(numbers for stage in self.built for numbers in stage)
+
+
+def rebuild(old: JoinPlan, new: JoinPlan, slots: int) -> Rebuild:
+    """How the stores of the new plan come about on every slot, with the most that can be shared."""
+    known = [_names(old, slot) for slot in range(slots)]
+    stages = range(len(new.stages))
+    built = tuple(
+        tuple(
+            tuple(i for i, layout in enumerate(new.layouts(stage, slot)) if layout.name not in known[slot])
+            for slot in range(slots)
+        )
+        for stage in stages
+    )
+    wanted = {place for stage in stages for place in _places(new, stage) if _is_missing(new, place, known)}
+    joins = _joins(new, wanted)
+    sources = _leaf_stores(old)
+    feeds = tuple(
+        Feed(place, sources[stream])
+        for stream in range(len(new.names))
+        for place in new.places(stream)
+        if place in wanted or (new.stages[place.stage].hops and joins[place.stage])
+    )
+    return Rebuild(feeds, built, tuple(joins))
+
+
+def store_names(plan: JoinPlan, slot: int) -> set[StoreName]:
+    """The stores that a slot keeps, those of the aggregation included."""
+    return {layout.name for stage in range(plan.stage_count) for layout in plan.layouts(stage, slot)}
+
+
+def _names(plan: JoinPlan, slot: int) -> set[StoreName]:
+    return {layout.name for stage in range(len(plan.stages)) for layout in plan.layouts(stage, slot)}
+
+
+def _places(plan: JoinPlan, stage: int) -> Iterator[Place]:
+    return (Place(stage, number) for number in range(len(plan.stages[stage].inputs)))
+
+
+def _is_missing(plan: JoinPlan, place: Place, known: list[set[StoreName]]) -> bool:
+    """Whether an input of a stage is stored there, and some slot does not have that store."""
+    stage = plan.stages[place.stage]
+    stored = [stage.inputs[place.input].name]
+    if stage.hops:
+        kept = (index for index in stage.indexes if index.kept_in[0] == place.stage)
+        stored = [index.layout.name for index in kept if index.arrivals == place.input]
+    return any(name not in names for name in stored for names in known)
+
+
+def _joins(plan: JoinPlan, wanted: set[Place]) -> list[bool]:
+    """By stage: whether results are wanted by a stage that takes them. Stages that do so come later in the plan."""
+    joins = [False] * len(plan.stages)
+    for number in reversed(range(len(plan.stages))):
+        stage = plan.stages[number]
+        feeds = [*stage.feeds, *(place for hop in stage.hops for place in hop.feeds)]
+        outside = [place for place in feeds if plan.stages[place.stage].node != stage.node]
+        if any(place in wanted or (plan.stages[place.stage].hops and joins[place.stage]) for place in outside):
+            for other, same in enumerate(plan.stages):
+                if other == number or (stage.hops and same.node == stage.node):
+                    joins[other] = True
+    return joins
+
+
+def _leaf_stores(plan: JoinPlan) -> dict[int, StoreLayout]:
+    """A store of every stream; all of them keep the same fields."""
+    found: dict[int, StoreLayout] = {}
+    for stage in range(len(plan.stages)):
+        for layout in plan.layouts(stage, 0):
+            if isinstance(layout.tree, Leaf):
+                found.setdefault(layout.tree.stream, layout)
+    return found
