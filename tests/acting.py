@@ -18,6 +18,7 @@ from tests.crashing import EpochSink, Player
 from tests.oracle import canonical
 from tests.scenarios import ALL_GROUPS, Epoch, Scenario, Setting
 from tests.spoiling import spoil_copies
+from watersmeet.adaptation.migration import AUTO
 from watersmeet.adaptation.spill_policies import policy_named
 from watersmeet.adaptation.spilling import SpillSettings
 from watersmeet.engine import generations, layers, mjoin, windows, work
@@ -30,7 +31,7 @@ from watersmeet.plan.default_tree import default_tree
 from watersmeet.plan.hops import is_mixed
 from watersmeet.plan.placement import Placement
 from watersmeet.plan.probe_orders import NO_ORDERS, ProbeOrders, default_orders
-from watersmeet.plan.stages import JoinPlan
+from watersmeet.plan.stages import JoinPlan, plan_join
 from watersmeet.plan.tree import Join, nodes_of, parse_tree
 from watersmeet.query.logical import JoinQuery
 from watersmeet.runtime.inprocess import InProcessQuery
@@ -174,12 +175,15 @@ def epochs_in_process(scenario: Scenario) -> Iterator[Committed]:
 
             clock = Clock(epoch.now_ms, setting.idle_timeout_ms, scenario.starts_ms[number])
             player.join(number, batch, clock, epoch.failures, prepare)
-            lost = tuple(player.engine.lost)  # those of a clean-up follow, and find something else
+            # Those of a clean-up or a migration follow, and find something else.
+            lost = tuple(map(player.engine.slots.results_of, player.engine.attempts.lost))
             shown = [player.sink.new()]
             kept = range(player.engine.manifest.slots) if epoch.keep else ()
             if epoch.clean:
                 failures = (*(("crash",) if epoch.lost else ()), *epoch.clean_failures)
                 player.clean_up(failures, bytes_at_once=1000, kept_slots=kept, epochs_max=epoch.clean)
+            if epoch.migrate:
+                player.migrate(epoch.migrate_failures, *_target(scenario, epoch.migrate, setting))
             if batch is scenario.batches[-1]:
                 player.clean_up(bytes_at_once=3000, kept_slots=kept, epochs_max=CLEAN_UPS_MAX)
                 owes = is_owing(player.engine.plan, player.engine.manifest)
@@ -199,6 +203,15 @@ def epochs_in_process(scenario: Scenario) -> Iterator[Committed]:
                 player.has_lost_attempts,
                 player.has_rivals,
             )
+
+
+def _target(scenario: Scenario, entry: str, setting: Setting) -> tuple[JoinPlan, str]:
+    """The plan and the strategy that an entry of a schedule names, as in `rehearse`."""
+    end = entry.rindex(")") + 1
+    trees = tuple(parse_tree(text, [s.name for s in scenario.query.streams]) for text in entry[:end].split("|"))
+    orders = _drawn_orders(scenario.query, trees, setting)
+    plan = plan_join(scenario.query, trees, setting.partitions, scenario.mode, orders)
+    return plan, entry[end:].strip() or AUTO
 
 
 @contextmanager

@@ -31,7 +31,9 @@ from tests.tearing import LOG, STATE, TEARS, copied, put_back
 from watersmeet.epoch import protocol
 from watersmeet.epoch.after import Clock
 from watersmeet.errors import CheckpointError, WatersmeetError
-from watersmeet.runtime.inprocess import InProcessQuery, LostAttempt
+from watersmeet.plan.stages import JoinPlan
+from watersmeet.runtime.inprocess import InProcessQuery
+from watersmeet.runtime.inprocess_attempts import LostAttempt
 from watersmeet.state.manifest import ResultFile
 
 Steps = Callable[[InProcessQuery], Iterator[protocol.Command]]
@@ -135,6 +137,10 @@ class Player:
         """Epochs of a clean-up, through its mishaps."""
         self._go_through(failures, lambda engine: engine.cleaning(**how), lambda engine: None)
 
+    def migrate(self, failures: Iterable[str], plan: JoinPlan, strategy: str) -> None:
+        """The query comes to another plan, through mishaps."""
+        self._go_through(failures, lambda engine: engine.migrating(plan, strategy), lambda engine: None)
+
     def _go_through(self, failures: Iterable[str], steps: Steps, prepare: Callable[[InProcessQuery], None]) -> None:
         steps = _bounded(steps)
         prepare(self.engine)
@@ -160,7 +166,7 @@ class Player:
         self._to_the_end(steps(self.engine))
 
     def _lose(self, kind: str) -> None:
-        engine, cut = self.engine, self.engine.cut
+        attempts, cut = self.engine.attempts, self.engine.attempts.cut
         self.has_lost_attempts = True
 
         def torn(frames: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -170,9 +176,9 @@ class Player:
 
         def spoil() -> None:
             if kind == "during":
-                engine.cut = torn
+                attempts.cut = torn
 
-        engine.attempts_lost.append(spoil)
+        attempts.to_lose.append(spoil)
 
     def _die(self, steps: Iterator[protocol.Command], kind: str, detail: str) -> None:
         """The driver goes on until it dies (or comes to an end before that)."""

@@ -12,7 +12,8 @@ that fails is printed as such a file. Event times in a file count in its `unit` 
     schedule   per batch: failures before it succeeds (see `tests/crashing.py`), a restart with other slots or budget,
                wiped memory, spoiled copies in it, the driver's clock; `spill`: (stage, group) pairs to be closed with
                it; `clean`: so many epochs of clean-up after it, with `clean_failures`; the first tried in vain before
-               if `lost`
+               if `lost`; `migrate`: the plan, and perhaps the strategy, that the query comes to after that, with
+               `migrate_failures`
     expected   the result rows, in any order; late: {stream: rows}
     groupBy, mode    of a query with aggregates in its select list; what it shows is then checked by `tests/groups.py`
     catches    mutants (see `tests/mutants.py`) for which this is the scenario to try first
@@ -71,6 +72,8 @@ class Epoch:
     keep: bool = False
     lost: bool = False
     clean_failures: tuple[str, ...] = ()
+    migrate: str = ""
+    migrate_failures: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -209,9 +212,9 @@ def from_json(name: str, text: str) -> Scenario:
 
 
 def _epoch(entry: dict[str, Any]) -> Epoch:
-    failures, pairs = tuple(entry.get("failures", ())), tuple((stage, group) for stage, group in entry.get("spill", ()))
-    clean_failures = tuple(entry.get("clean_failures", ()))
-    return Epoch(**{**entry, "failures": failures, "spill": pairs, "clean_failures": clean_failures})
+    pairs = tuple((stage, group) for stage, group in entry.get("spill", ()))
+    lists = {name: tuple(entry.get(name, ())) for name in ("failures", "clean_failures", "migrate_failures")}
+    return Epoch(**{**entry, **lists, "spill": pairs})
 
 
 def to_json(scenario: Scenario) -> str:

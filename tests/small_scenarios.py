@@ -28,6 +28,7 @@ MISHAPS = st.one_of(
 TORN = st.sampled_from(((),) * 2 * len(TEARS) + tuple((f"torn {how}",) for how in sorted(TEARS)))
 WINDOW_US = 8
 TREES = {2: ((),), 3: ((), ("((a b) c)",), ("(a (b c))",))}
+PLANS = {2: (), 3: ("((a b) c)", "(a (b c))", "(a b c)")}
 MODES = ("update", "complete", "append", "append")
 
 
@@ -55,7 +56,7 @@ def small_scenarios(draw: st.DrawFn) -> Scenario:
         select=select,
         batches=[_batch(streams, number, Random(f"{seed} {number}")) for number in range(batches)],
         setting=draw(_settings()),
-        schedule=tuple(draw(_epochs(number)) for number in range(batches)),
+        schedule=tuple(draw(_epochs(number, PLANS[count])) for number in range(batches)),
         trees=draw(st.sampled_from(TREES[count])),
         group_by=group_by,
         mode=mode,
@@ -111,10 +112,11 @@ def _settings(draw: st.DrawFn) -> Setting:
 
 
 @st.composite
-def _epochs(draw: st.DrawFn, number: int) -> Epoch:
+def _epochs(draw: st.DrawFn, number: int, plans: tuple[str, ...]) -> Epoch:
     restarts = number > 0 and draw(st.sampled_from((False, False, True)))
     clean = draw(st.sampled_from((0, 0, 1, 99)))
     failures = tuple(draw(st.lists(MISHAPS, max_size=3)))
+    plan = draw(st.sampled_from(("",) * len(plans) + plans)) if plans else ""
     return Epoch(
         failures=(*draw(TORN), *failures),
         slots=draw(st.integers(1, 3)) if restarts else None,
@@ -123,4 +125,6 @@ def _epochs(draw: st.DrawFn, number: int) -> Epoch:
         clean=clean,
         keep=draw(st.booleans()),
         clean_failures=tuple(draw(st.lists(MISHAPS, max_size=2))) if clean else (),
+        migrate=plan,
+        migrate_failures=tuple(draw(st.lists(MISHAPS, max_size=2))) if plan else (),
     )

@@ -107,8 +107,17 @@ def scenarios(
     where = (*draw(_equalities(names, classes)), *draw(_links(streams, classes)), *draw(_residuals(streams)))
     asked = Scenario("generated", streams, where, within, windows, draw(_select(streams)), batches, setting)
     drawn = draw(trees(asked.query))
-    schedule = draw(_schedule(len(batches), slots_change=len(set(drawn)) < 2))
+    plans = draw(_migrations(asked, len(batches)))
+    schedule = draw(_schedule(plans, slots_change=all(len(set(plan)) < 2 for plan in (drawn, *plans))))
     return replace(asked, trees=drawn, schedule=schedule)
+
+
+@st.composite
+def _migrations(draw: st.DrawFn, asked: Scenario, epochs: int) -> list[tuple[str, ...]]:
+    """Per epoch, the trees that the query migrates to after it; mostly none."""
+    if draw(st.sampled_from((True, True, False))):
+        return [()] * epochs
+    return [draw(trees(asked.query)) for _ in range(epochs)]
 
 
 @st.composite
@@ -360,7 +369,7 @@ _BUDGETS = st.sampled_from((None, 1, 2500, 6000, 20000))
 
 
 @st.composite
-def _schedule(draw: st.DrawFn, epochs: int, *, slots_change: bool) -> tuple[Epoch, ...]:
+def _schedule(draw: st.DrawFn, plans: Sequence[Sequence[str]], *, slots_change: bool) -> tuple[Epoch, ...]:
     """State of one shape is of no use to another, so where slots have several shapes their number stays."""
     now_ms = 1
     schedule = []
@@ -369,7 +378,7 @@ def _schedule(draw: st.DrawFn, epochs: int, *, slots_change: bool) -> tuple[Epoc
     whole = st.lists(st.tuples(st.integers(0, 3), st.just(ALL_GROUPS)), max_size=3, unique=True)
     every = st.just([(stage, ALL_GROUPS) for stage in range(4)])
     pairs = st.one_of(whole, some, whole) if spills == "some" else every
-    for number in range(epochs):
+    for number, plan in enumerate(plans):
         restarts = number and draw(st.sampled_from((False, False, True)))
         now_ms += draw(st.sampled_from((1, 1, 6, 30)))
         schedule.append(
@@ -385,6 +394,8 @@ def _schedule(draw: st.DrawFn, epochs: int, *, slots_change: bool) -> tuple[Epoc
                 else 0,
                 keep=bool(spills) and draw(st.booleans()),
                 lost=bool(spills) and draw(st.booleans()),
+                migrate=" | ".join(plan),
+                migrate_failures=tuple(draw(st.lists(_FAILURES, max_size=2))) if plan else (),
             )
         )
     return tuple(schedule)

@@ -17,7 +17,8 @@ from tests.scenarios import UTC
 from watersmeet.adaptation.spill_policies import policy_named
 from watersmeet.adaptation.spilling import SpillSettings
 from watersmeet.query.logical import Stream, build_query
-from watersmeet.runtime.inprocess import InProcessQuery, LostAttempt
+from watersmeet.runtime.inprocess import InProcessQuery
+from watersmeet.runtime.inprocess_attempts import LostAttempt
 
 EPOCHS = int(os.environ.get("WATERSMEET_EPOCHS", "150"))
 ROWS, BUDGET, SECOND = 120, 20_000, 1_000_000
@@ -63,7 +64,7 @@ def batch_of(rng: np.random.Generator, number: int, keys: int) -> dict[str, pa.T
 
 def fail_now_and_then(engine: InProcessQuery, number: int) -> None:
     """Every tenth epoch, an attempt is lost before the one that counts, complete or torn in turn."""
-    cut = engine.cut
+    cut = engine.attempts.cut
 
     def torn(frames):
         for chunk in cut(frames):
@@ -72,10 +73,10 @@ def fail_now_and_then(engine: InProcessQuery, number: int) -> None:
 
     def spoil() -> None:
         if number % 20:
-            engine.cut = torn
+            engine.attempts.cut = torn
 
     if number % 10 == 0:
-        engine.attempts_lost.append(spoil)
+        engine.attempts.to_lose.append(spoil)
 
 
 def test_a_windowed_query_that_spills_is_flat(folder):

@@ -7,11 +7,12 @@ closes groups that the policy chooses; one that has room for all it has closed g
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from watersmeet.adaptation.clean_up import BYTES_AT_ONCE, cleaning_orders
 from watersmeet.adaptation.ledger import DEFAULT_UPKEEP, GroupLedger
 from watersmeet.adaptation.migration import next_step
+from watersmeet.adaptation.rehearsal import Entry, due
 from watersmeet.adaptation.spilling import SpillDecision, SpillSettings, decide_spill
 from watersmeet.epoch.after import words_of
 from watersmeet.epoch.events import Event
@@ -30,13 +31,31 @@ STREAM_HAS_ENDED = "the stream has ended"
 MEMORY_IS_FREE = "memory has become free"
 
 
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the user asks of plans: the option `plan`, a plan that it asks for since the checkpoint was made, and a
+    script of rehearsals."""
+
+    asked: str | None = None
+    wanted: Migrate | None = None
+    script: tuple[Entry, ...] = ()
+
+
+NO_WISHES = Wishes()
+
+
 class Coordinator:
     """Decides for all slots of a query; `spill` is None where nothing is spilled, whatever the budget."""
 
     def __init__(
-        self, plan: JoinPlan, slots: int, budget_bytes: int | None, spill: SpillSettings | None = None
+        self,
+        plan: JoinPlan,
+        slots: int,
+        budget_bytes: int | None,
+        spill: SpillSettings | None = None,
+        wishes: Wishes = NO_WISHES,
     ) -> None:
-        self.plan, self.slots, self.budget, self.spill = plan, slots, budget_bytes, spill
+        self.plan, self.slots, self.budget, self.spill, self.wishes = plan, slots, budget_bytes, spill, wishes
         self.ledger = GroupLedger(plan, DEFAULT_UPKEEP if spill is None else spill.upkeep)
         self.orders: tuple[Order, ...] = ()
         """What the next epoch with rows is to do."""
@@ -48,7 +67,7 @@ class Coordinator:
 
     def for_plan(self, plan: JoinPlan) -> Coordinator:
         """A coordinator with the same settings that has seen nothing yet."""
-        return Coordinator(plan, self.slots, self.budget, self.spill)
+        return Coordinator(plan, self.slots, self.budget, self.spill, self.wishes)
 
     def migrated(self, epoch: Build, before: Manifest) -> Coordinator:
         """A coordinator for the plan that an epoch has built; of groups it knows what is known of them."""
@@ -82,13 +101,23 @@ class Coordinator:
             return Closing(until_us)
         match goal:
             case Rest():
-                return None
+                return self._due(last, bytes_at_once)
             case CleanUp(reason):
                 kept = self.roomy_slots if kept_slots is None else kept_slots
                 orders = cleaning_orders(self.plan, last, bytes_at_once=bytes_at_once, kept_slots=kept)
                 return Cleaning(orders, reason) if orders else None
             case Migrate():
                 return next_step(self.plan, last, goal, bytes_at_once=bytes_at_once)
+
+    def _due(self, last: Manifest, bytes_at_once: int) -> Epoch | None:
+        """The next step of a migration that is wanted or rehearsed now."""
+        wanted = self.wishes.wanted
+        if wanted is not None and last.asked != wanted.asked:
+            return next_step(self.plan, last, wanted, bytes_at_once=bytes_at_once)
+        if (found := due(self.wishes.script, last)) is not None:
+            number, entry = found
+            return next_step(self.plan, last, entry.goal, bytes_at_once=bytes_at_once, entry=number)
+        return None
 
     def note(self, epoch: Epoch, after: Manifest, reports: Sequence[SlotReport]) -> None:
         """Take in an epoch that was committed, with the reports of the slots and stages that ran, and decide for the

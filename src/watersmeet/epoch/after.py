@@ -68,9 +68,10 @@ def plan_in_words(query: JoinQuery, words: PlanText, partitions: int, mode: Outp
     return plan_join(query, trees, partitions, mode, orders_from_texts(words.orders, trees, names))
 
 
-def nothing_yet(plan: JoinPlan, slots: int) -> Manifest:
-    """The state before the first epoch."""
-    return before_first_epoch(words_of(plan), len(plan.names), _keys(plan), plan.partitions, slots)
+def nothing_yet(plan: JoinPlan, slots: int, asked: str | None = None) -> Manifest:
+    """The state before the first epoch; `asked` is the option that the plan follows from."""
+    found = before_first_epoch(words_of(plan), len(plan.names), _keys(plan), plan.partitions, slots)
+    return replace(found, asked=asked)
 
 
 def resumed(plan: JoinPlan, manifest: Manifest, slots: int, placement: Placement | None = None) -> Manifest:
@@ -147,6 +148,7 @@ def manifest_after(
         outbox=Outbox(is_shown, results_in, files),
         events=tuple(event.to_dict() for event in events),
         rehearsed=_rehearsed(before, epoch),
+        asked=epoch.asked if isinstance(epoch, Build) and epoch.asked is not None else before.asked,
     )
     match epoch:
         case Batch(number, _, offsets):
@@ -158,8 +160,7 @@ def manifest_after(
 
 
 def _rehearsed(before: Manifest, epoch: Epoch) -> int:
-    is_entry = isinstance(epoch, Build) and epoch.entry is not None
-    return before.rehearsed + 1 if is_entry else before.rehearsed
+    return epoch.entry + 1 if isinstance(epoch, Build) and epoch.entry is not None else before.rehearsed
 
 
 def left_over(outcome: Outcome, after: Manifest) -> list[ResultFile]:

@@ -85,6 +85,8 @@ class Build:
     reason: str
     entry: int | None = None
     """Its number in the rehearsal script, if it is a part of one."""
+    asked: str | None = None
+    """The option `plan`, if that has changed and is the reason."""
 
 
 Epoch: TypeAlias = Batch | Cleaning | Closing | Takeover | Build

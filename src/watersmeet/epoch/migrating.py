@@ -50,7 +50,7 @@ def _keys(plan: JoinPlan) -> list[str]:
 
 def _widths(plan: JoinPlan, slot: int) -> dict[StoreName, int | None]:
     """The width of the time buckets of every store."""
-    found = {}
+    found: dict[StoreName, int | None] = {}
     for stage in range(len(plan.stages)):
         layouts = plan.layouts(stage, slot)
         found |= dict.fromkeys((layout.name for layout in layouts), bucket_width_us(layouts))

@@ -79,6 +79,8 @@ class Migrate:
     plan: JoinPlan
     strategy: str
     reason: str
+    asked: str | None = None
+    """The option `plan`, if that has changed and is the reason."""
 
 
 Goal: TypeAlias = Rest | JoinBatch | CleanUp | Migrate

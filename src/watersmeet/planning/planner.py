@@ -7,14 +7,21 @@
 | exhaustive                                       | micro-batch has been sampled (`learned.py`).     Until then, and  |
 |                                                  | if it is too small to tell, a node per key class stands for it   |
 |                                                  | (for `mjoin`, one node)                                          |
-| any of these, on a checkpoint that has a plan    | at once: the checkpoint's (a tree that differs is refused)       |
+| any of these, on a checkpoint that has a plan    | at once: the checkpoint's; another tree than at the last start   |
+|                                                  | is migrated to                                                   |
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from watersmeet.adaptation.coordinator import Wishes
+from watersmeet.adaptation.migration import AUTO as AUTO_STRATEGY
+from watersmeet.adaptation.migration import strategy_named
+from watersmeet.adaptation.rehearsal import parse_script
+from watersmeet.epoch.after import plan_in_words
 from watersmeet.epoch.events import Event
+from watersmeet.epoch.protocol import Migrate
 from watersmeet.errors import OptionError, unknown_name
 from watersmeet.observe.costs_text import ASKED_FOR, RUNS_NOW, TITLE, Other, costs_text
 from watersmeet.observe.estimates_text import IN_CODE, Saying, rates_wanted
@@ -28,12 +35,12 @@ from watersmeet.optimizer.strategies import AUTO, STRATEGIES, Choice, optimise
 from watersmeet.plan.aggregate import OutputMode
 from watersmeet.plan.default_tree import default_tree
 from watersmeet.plan.fingerprint import plan_text
-from watersmeet.plan.probe_orders import NO_ORDERS, ProbeOrders, orders_from_texts
+from watersmeet.plan.probe_orders import NO_ORDERS, ProbeOrders
 from watersmeet.plan.stages import JoinPlan, plan_join
 from watersmeet.plan.tree import Join, mjoin, parse_tree
 from watersmeet.planning.learned import Sample, learned
 from watersmeet.query.logical import JoinQuery
-from watersmeet.state.manifest import PlanText
+from watersmeet.state.manifest import Manifest, PlanText
 
 SPARK_PRICES = replace(DEFAULT_PRICES, exchange_s=2.0e-6, stage_s=0.082)
 """Those of the engine in process, and what Spark adds: a shuffle, with the way into Python and back, for every row that
@@ -42,6 +49,7 @@ is sent on, and for every stage of a micro-batch its tasks. CPU seconds of a slo
 ROWS_MIN = 1000
 """Fewer rows of a micro-batch say too little."""
 NOTHING_SEEN = Assumptions({})
+OPTION_HAS_CHANGED = "option plan has changed"
 EXPLAIN_MODES = ("simple", "extended", "cost")
 
 WAITING = "(the plan is chosen by cost when the first micro-batch is there, or now if every stream has a rate hint)"
@@ -100,15 +108,28 @@ class Planner:
         return plan, Event(0, "plan", None, choice.reason, {"plan": plan_text(plan), **costs})
 
     def remembered_plan(self, known: PlanText) -> JoinPlan:
-        """The plan that a checkpoint has, unless another tree is asked for."""
-        if self.is_choice:
-            try:
-                trees = tuple(parse_tree(part, self._names) for part in known.trees.split("|"))
-            except OptionError:  # of other streams: what differs is said by the checkpoint
-                return self.first_plan()
-        else:
-            trees = self._trees()
-        return self._plan(trees, orders_from_texts(known.orders, trees, self._names))
+        """The plan that a checkpoint has."""
+        self._trees()  # refuses what cannot be read
+        try:
+            return plan_in_words(self.query, known, self.partitions, self.mode)
+        except OptionError:  # of other streams: what differs is said by the checkpoint
+            return self.first_plan()
+
+    def plan_named(self, text: str) -> JoinPlan:
+        """The plan of a tree, or of several for the slots in turn."""
+        return self._plan(tuple(parse_tree(part, self._names) for part in text.split("|")))
+
+    def wishes(self, last: Manifest | None, rehearse: str = "") -> Wishes:
+        """What is asked of plans, given the last manifest of the checkpoint: another tree than at its start is migrated
+        to."""
+        plan = self.first_plan()
+        asked, script = (
+            self.asked.lower() if self.is_choice else plan_text(plan),
+            parse_script(rehearse, self.plan_named),
+        )
+        if last is None or self.is_choice or asked in (last.asked, last.plan.trees):
+            return Wishes(asked, None, script)
+        return Wishes(asked, Migrate(plan, strategy_named(AUTO_STRATEGY), OPTION_HAS_CHANGED, asked), script)
 
     def choice(self, known: Assumptions) -> Choice:
         """The plan to run by what is known, among what, and why; rates must be known."""

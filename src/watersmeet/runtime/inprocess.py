@@ -7,7 +7,7 @@ the same folder.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,27 +20,23 @@ from watersmeet.epoch import protocol
 from watersmeet.epoch.after import Clock, left_over, manifest_after, nothing_yet, plan_in_words, resumed
 from watersmeet.epoch.driving import Drive, handlers_of
 from watersmeet.epoch.events import Event
-from watersmeet.epoch.kinds import Build, Epoch, Order, has_rows
+from watersmeet.epoch.kinds import Build, Order, has_rows
 from watersmeet.epoch.migrating import ready_to_build
-from watersmeet.epoch.task import Outcome, SlotReport, SlotTask, intake_of
+from watersmeet.epoch.task import Outcome, SlotReport, intake_of
 from watersmeet.epoch.tasks import tasks_of
 from watersmeet.plan.default_tree import default_tree
 from watersmeet.plan.fingerprint import plan_text
 from watersmeet.plan.stages import JoinPlan, plan_join
 from watersmeet.query.logical import JoinQuery
+from watersmeet.runtime.inprocess_attempts import Attempts
 from watersmeet.runtime.inprocess_frames import require_no_spark
 from watersmeet.runtime.inprocess_log import commit_batch, plan_batch
 from watersmeet.runtime.inprocess_slots import Setup, Slots
-from watersmeet.state import attempts
 from watersmeet.state.checkpoint import Checkpoint
 from watersmeet.state.host_sweep import Drops, sweep_host
 from watersmeet.state.manifest import Manifest
 from watersmeet.state.outbox import remove_results
 from watersmeet.state.private_folder import opened_or_made
-
-
-class LostAttempt(Exception):
-    """An attempt ends here, and nobody gets to know of what it did."""
 
 
 class InProcessQuery:
@@ -59,13 +55,9 @@ class InProcessQuery:
             self.plan = plan_in_words(query, known, given.partitions, given.mode)
         self.slots = Slots(query, self.plan, self.checkpoint, given)
         self.coordinator = Coordinator(self.plan, given.slots, given.memory_budget_bytes, given.spill)
-        self.cut = given.cut
+        self.attempts = Attempts(self.checkpoint, given.cut)
         self.events: Sequence[Event] = ()
         """What the last epoch changed beside the state."""
-        self.attempts_lost: list[Callable[[], None]] = []
-        """Each runs around an attempt at the next epoch that is lost: called before it; it may spoil `cut`."""
-        self.lost: list[pa.Table] = []
-        """What lost attempts at the last batch found."""
         self._clean: dict[str, Any] = {}
         self._epochs_left: int | None = None
         self._batch: Mapping[str, pa.Table] = {}
@@ -113,7 +105,7 @@ class InProcessQuery:
     def steps(self, number: int, batch: Mapping[str, pa.Table], clock: Clock) -> Iterator[protocol.Command]:
         """The steps that a batch of Spark's number takes, from recovery on."""
         yield from self.recovery()
-        self._batch, self._clock, self.lost = batch, clock, []
+        self._batch, self._clock, self.attempts.lost = batch, clock, []
         log = self.checkpoint.spark_log
         plan_batch(log, number)
         yield from self.drive.steps(protocol.BatchCame(number, *log.around(number)))
@@ -189,7 +181,11 @@ class InProcessQuery:
         if self.setup.memory is not None and self._drops.recent.get(before.epoch, True):
             self._sweep_memory(self.setup.memory, before)
         tasks = tasks_of(plan, before, epoch, self.coordinator.memory_for(epoch))
-        self._emitted, reports = self._attempted(slots, before, epoch, tasks)
+        feeds = epoch.rebuild.feeds if isinstance(epoch, Build) else None
+        batch = self._batch if has_rows(epoch) else {}
+        self._emitted, reports = self.attempts.run(
+            lambda cut: slots.run(before, tasks, batch, cut, feeds), has_tasks=bool(tasks)
+        )
         events = self.coordinator.events(epoch, before, reports)
         outcome = Outcome(reports, intake_of(plan, reports))
         self._reports, self.events = reports, events
@@ -201,39 +197,6 @@ class InProcessQuery:
     def _sweep_memory(self, memory: Path, before: Manifest) -> None:
         if (folder := opened_or_made(memory)) is not None:
             sweep_host(folder, before.epoch, lambda: self._drops.recent, lambda: before.segments)
-
-    def _attempted(
-        self, slots: Slots, before: Manifest, epoch: Epoch, tasks: dict[int, list[SlotTask]]
-    ) -> tuple[pa.Table, list[SlotReport]]:
-        """What the last attempt at an epoch has come to; nothing is left of those before."""
-        feeds = epoch.rebuild.feeds if isinstance(epoch, Build) else None
-        batch = self._batch if has_rows(epoch) else {}
-
-        def attempt() -> tuple[pa.Table, list[SlotReport]]:
-            return slots.run(before, tasks, batch, self.cut, feeds)
-
-        if tasks:  # a takeover has none, and must not see a folder of its own
-            attempts.begin(self.checkpoint.attempts)
-        reports: list[SlotReport] = []
-        try:
-            while self.attempts_lost:
-                self._lose(self.attempts_lost.pop(0), attempt)
-            emitted, reports = attempt()
-            return emitted, reports
-        finally:
-            accepted = {ref.name for report in reports for ref in report.segments}
-            attempts.end(self.checkpoint.attempts, self.checkpoint.segments, accepted)
-
-    def _lose(self, spoil: Callable[[], None], attempt: Callable[[], tuple[pa.Table, list[SlotReport]]]) -> None:
-        """An attempt that comes to nothing, as that of a task that Spark repeats."""
-        cut = self.cut
-        try:
-            spoil()
-            self.lost.append(self.slots.results_of(attempt()[0]))
-        except LostAttempt:
-            pass
-        finally:
-            self.cut = cut
 
     def _commit(self, command: protocol.Commit) -> protocol.Event:
         if not self.checkpoint.commit(command.manifest):

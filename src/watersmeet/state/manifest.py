@@ -157,6 +157,8 @@ class Manifest:
     outbox: Outbox = NOTHING_SHOWN
     events: tuple[Mapping[str, Any], ...] = ()
     """What the epoch adapted, as the event log has it."""
+    asked: str | None = None
+    """The option `plan` that the plan follows from, by a choice or by migrations; None: the plan itself."""
     rehearsed: int = 0
     """How many entries of the rehearsal script have been carried out (`adaptation/rehearsal.py`)."""
     offsets: Offsets | None = None

@@ -15,6 +15,7 @@
     pieces      which extents a merge by range has made or cut
     estimates   which extents have rows that were not counted yet
     offsets     [query, hash, text] of the last batch; may be missing
+    asked       the option that the plan follows from; may be missing
     rehearsed   how many entries of the rehearsal script are done; missing if none
     counters, gauges, outbox, events, and the times of the streams
 
@@ -106,6 +107,7 @@ def to_json(manifest: Manifest, query: str | None = None) -> bytes:
         },
         "events": manifest.events,
         **({"rehearsed": manifest.rehearsed} if manifest.rehearsed else {}),
+        **({} if manifest.asked is None else {"asked": manifest.asked}),
         "stores": [[*name] for name in stores],
         "segments": {
             "name": " ".join(manifest.segments),
@@ -198,6 +200,7 @@ def from_value(value: dict[str, Any]) -> Manifest:
         outbox=Outbox(box["shows"], box["place"], tuple(ResultFile(*entry) for entry in box["files"])),
         events=tuple(value["events"]),
         rehearsed=value.get("rehearsed", 0),
+        asked=value.get("asked"),
         offsets=offsets_of(value),
     )
 

@@ -77,7 +77,7 @@ FORMAT_2 = record(
         "estimates": list_of(COUNT),
         "closed": record({"extent": list_of(COUNT), "generation": list_of(GENERATION), "since": list_of(maybe(TIME))}),
     },
-    optional={"query": text, "offsets": maybe(row(text, text, text)), "rehearsed": COUNT},
+    optional={"query": text, "offsets": maybe(row(text, text, text)), "rehearsed": COUNT, "asked": text},
 )
 EXTENT_1 = row(
     SEGMENT_NAME, COUNT, COUNT, TIME, COUNT, maybe(TIME), GROUP, GROUP, COUNT, maybe(TIME), truth, at_least=8

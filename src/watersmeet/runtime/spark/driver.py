@@ -21,12 +21,13 @@ from watersmeet.epoch import protocol
 from watersmeet.epoch.after import Clock, left_over, manifest_after, nothing_yet, resumed
 from watersmeet.epoch.driving import Drive, handlers_of
 from watersmeet.epoch.events import Event
-from watersmeet.epoch.kinds import has_rows
+from watersmeet.epoch.kinds import Build, has_rows
+from watersmeet.epoch.migrating import ready_to_build
 from watersmeet.errors import FencedError, WatersmeetError
 from watersmeet.failpoints import failpoint
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.runtime.spark.job import JobSetting, Work, run_epoch
-from watersmeet.runtime.spark.outside import Outside, Stopped, cancellable, plain_errors
+from watersmeet.runtime.spark.outside import Outside, Stopped, cancellable, clone_of, plain_errors
 from watersmeet.runtime.spark.progress import Ran, Times, progress_of, resting
 from watersmeet.runtime.spark.results import delivery
 from watersmeet.state.host_sweep import Drops
@@ -67,6 +68,7 @@ class EpochDriver:
         self._cause: Exception | None = None
         self._ran: Ran | None = None
         self._untold: list[Event] = []
+        self._building: Build | None = None
         last = checkpoint.latest(self.plan)
         is_acknowledged = last is not None and checkpoint.is_acknowledged(last.epoch)
         self._start = protocol.Started(last, is_acknowledged, checkpoint.spark_log.end(last))
@@ -76,6 +78,10 @@ class EpochDriver:
     def failure(self) -> WatersmeetError | None:
         """What made the driver give up, if it is an error of ours."""
         return self._cause if isinstance(self._cause, WatersmeetError) else None
+
+    @property
+    def state(self) -> protocol.State:
+        return self._drive.state
 
     def group_table(self) -> pa.Table:
         return self.coordinator.ledger.table(self._before(self._drive.state.last or self._start.last).placement)
@@ -106,12 +112,19 @@ class EpochDriver:
         Raises Stopped when the query is stopped meanwhile; what is still owed then stays owed. After any other failure
         the query goes on as after a crash: with what is durable.
         """
+        return self._between_batches(protocol.CleanUpAsked(reason))
+
+    def migrate(self, goal: protocol.Migrate) -> int:
+        """Come to another plan; how many results were emitted on the way. Raises as `clean_up`."""
+        return self._between_batches(protocol.MigrationAsked(goal))
+
+    def _between_batches(self, asked: protocol.Event) -> int:
         with self._gate, cancellable(self._outside.session, self._tag):
             self._is_cleaning = True
             try:
                 self.recover()
                 before = self._results_so_far()
-                self._play(protocol.CleanUpAsked(reason))
+                self._play(asked)
                 return self._results_so_far() - before
             except FencedError:
                 raise
@@ -165,25 +178,29 @@ class EpochDriver:
 
     def _run(self, command: protocol.Run) -> protocol.Event:
         started, outside = time.monotonic(), self._outside
-        epoch, before = command.epoch, self._before(command.before)
-        work = Work(epoch, before, self.coordinator.memory, self._drops.recent)
+        epoch, before, plan = command.epoch, self._before(command.before), self.plan
+        self._building = epoch if isinstance(epoch, Build) else None
+        if isinstance(epoch, Build):
+            before, plan = ready_to_build(before, plan, epoch.plan), epoch.plan
+        work = Work(epoch, before, self.coordinator.memory_for(epoch), self._drops.recent)
         rows: DataFrame | SparkSession = self._rowless
         if has_rows(epoch):
             assert self._batch is not None
             rows = self._batch
-        outcome = run_epoch(JobSetting(self.plan, outside.results, outside.folders), work, rows)
+        outcome = run_epoch(JobSetting(plan, outside.results, outside.folders), work, rows)
         failpoint("after-job")
         events = [*self._untold, *self.coordinator.events(epoch, before, outcome.reports)]
         clock = Clock(now_ms(), outside.idle_timeout_ms, self._started_ms)
-        after = manifest_after(
-            self.plan, before, epoch, outcome, clock, events=events, results_in=outside.results.place
-        )
+        after = manifest_after(plan, before, epoch, outcome, clock, events=events, results_in=outside.results.place)
         remove_results(outside.results.folder, left_over(outcome, after))
         self._ran = Ran(epoch, before, outcome, events, Times(started, time.monotonic()))
         return protocol.JobDone(after)
 
     def _commit(self, command: protocol.Commit) -> protocol.Event:
         is_ours = self._outside.checkpoint.commit(command.manifest)
+        if is_ours and self._building is not None:
+            self.coordinator = self.coordinator.migrated(self._building, self._before(self._drive.state.last))
+            self.plan = self._building.plan
         self._note_time("committed")
         return protocol.Committed() if is_ours else protocol.Fenced()
 
@@ -237,12 +254,12 @@ class EpochDriver:
     def _before(self, last: Manifest | None) -> Manifest:
         """The state dealt out over the slots of this run."""
         slots = self.coordinator.slots
-        return resumed(self.plan, nothing_yet(self.plan, slots) if last is None else last, slots)
+        found = nothing_yet(self.plan, slots, self.coordinator.wishes.asked) if last is None else last
+        return resumed(self.plan, found, slots)
 
     @property
     def _rowless(self) -> SparkSession:
         """The session of epochs without rows: the clone that the stream has made of the user's, or one like it."""
         if self._clone is None:
-            session = self._outside.session
-            self._clone = SparkSession(session.sparkContext, session._jsparkSession.cloneSession())
+            self._clone = clone_of(self._outside.session)
         return self._clone

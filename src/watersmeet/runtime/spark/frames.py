@@ -91,6 +91,8 @@ def of_stage(rows: DataFrame, stage: int) -> DataFrame:
 def hashed(plan: JoinPlan, sent: DataFrame) -> DataFrame:
     """Frames that a stage has sent on, with the hash of their key in the stage they go to."""
     columns = [[pool_name(i) for i in key] for key in plan.frame.keys]
+    if not plan.frame.has_stages:
+        return sent.withColumn(HASH, F.expr(_hash_text(plan, 0, columns[0])))
     texts = " ".join(f"WHEN {stage} THEN {_hash_text(plan, stage, columns[stage])}" for stage in range(len(columns)))
     return sent.withColumn(HASH, F.expr(f"CASE {STAGE} {texts} END"))
 

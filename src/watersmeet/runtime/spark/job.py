@@ -24,17 +24,17 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from watersmeet.engine.inbox import CHUNK_BYTES
-from watersmeet.epoch.kinds import Epoch, stages_of
+from watersmeet.epoch.kinds import Build, Epoch, stages_of
 from watersmeet.epoch.memory_shares import MemoryShares
 from watersmeet.epoch.task import Intake, Outcome, SlotReport, intake_of, no_intake, one_report_per_task
 from watersmeet.epoch.task_file import report_from_json, write_tasks
 from watersmeet.epoch.tasks import tasks_of
-from watersmeet.plan.frame import STAGE
+from watersmeet.plan.frame import REPORT, STAGE
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.runtime.spark.frames import filtered, frames, hashed, observed_intake, of_stage, split
 from watersmeet.runtime.spark.grouping import sent_schema, shown_schema, struct_of, to_groups
 from watersmeet.runtime.spark.results import REPORTS_DDL, ResultPath, with_expressions
-from watersmeet.runtime.spark.slot_work import Folders, group_work, slot_work
+from watersmeet.runtime.spark.slot_work import Folders, feed_work, group_work, slot_work
 from watersmeet.runtime.spark.source import spark_type
 from watersmeet.state import attempts
 from watersmeet.state.host_sweep import Dropped
@@ -97,6 +97,7 @@ class _Job:
     def __init__(self, setting: JobSetting, work: Work, folders: Folders) -> None:
         self.plan, self.results, self.query = setting.plan, setting.results, setting.results.query
         self.before, self.folders = work.before, folders
+        self._build = work.epoch if isinstance(work.epoch, Build) else None
         self._observation: Observation | None = None
 
     def run(self, rows: DataFrame | SparkSession, stages: range) -> Outcome:
@@ -126,6 +127,8 @@ class _Job:
 
     def _reports(self, rows: DataFrame | SparkSession, stages: range) -> DataFrame:
         plan, joins = self.plan, stages[0] < len(self.plan.stages)
+        if self._build is not None:
+            return self._joined(rows).select(REPORT).filter(f"{REPORT} IS NOT NULL")
         last = self._joined(rows) if joins else self._nothing(rows)
         if plan.aggregate is None:
             return last if self.results.by_tasks else with_expressions(self.results, plan, last)
@@ -145,7 +148,8 @@ class _Job:
         """All stages of the join in their order: reports, and rows where they flow on."""
         plan, placement, last = self.plan, self.before.placement, len(self.plan.stages) - 1
         exchanged = split(plan, self._frames(rows), placement)
-        target = self.results.target() if plan.aggregate is None and self.results.by_tasks else None
+        shows = plan.aggregate is None and self._build is None
+        target = self.results.target() if shows and self.results.by_tasks else None
         sent: dict[int, list[DataFrame]] = defaultdict(list)
         for number, stage in enumerate(plan.stages):
             inbox = of_stage(exchanged, number) if last else exchanged
@@ -165,7 +169,10 @@ class _Job:
 
     def _frames(self, rows: DataFrame | SparkSession) -> DataFrame:
         if isinstance(rows, SparkSession):
-            return no_frames(rows, self.plan)
+            if self._build is None or not self._build.rebuild.feeds:
+                return no_frames(rows, self.plan)
+            work = feed_work(self.plan, self._build.rebuild.feeds, self.folders)
+            return hashed(self.plan, self._nothing(rows).mapInArrow(work, frame_schema(self.plan)))
         if self.query.filters:
             self._observation = Observation()
             rows = filtered(self.query, rows, self._observation)

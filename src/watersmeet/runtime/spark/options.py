@@ -27,6 +27,7 @@ KNOWN = {
     "bjtree-init, exhaustive; default auto",
     "cpuBudget": "CPU seconds a second per slot that a plan may cost, such as 0.8; default: 1",
     "explorationTime": "extra time for the plan search; default 100 ms",
+    "rehearse": "adaptations to carry out right after given epochs, such as 2: migrate ((a b) c); default: none",
     "partitions": f"partition groups, fixed for the life of a checkpoint; default {DEFAULT_PARTITIONS}",
     "memoryBudget": "bytes of state in memory per slot, such as 512m; default: half of what is free / slots",
     "spill": "which state leaves memory when the budget is exceeded: bottom-up, local-output, global-output, "
@@ -59,6 +60,7 @@ class JoinOptions:
     spill: Policy | None = None
     spill_fraction: float = DEFAULT_FRACTION
     spill_upkeep: str = DEFAULT_UPKEEP
+    rehearse: str = ""
 
 
 def option_name(name: str) -> str:
@@ -97,6 +99,7 @@ def resolve(spark: SparkSession, given: Mapping[str, OptionValue]) -> JoinOption
         spill=_policy(policies[0] if policies else text["spill"], text["confidence"]),
         spill_fraction=_fraction(text["spillFraction"]),
         spill_upkeep=_upkeep(text["spillUpkeep"]),
+        rehearse=text["rehearse"] or "",
     )
 
 

@@ -58,6 +58,11 @@ class Outside:
             self.sink.sweep(frozenset(name.removeprefix(OF_SINK) for name in of_sink))
 
 
+def clone_of(session: SparkSession) -> SparkSession:
+    """A session like the one that a stream makes of the user's."""
+    return SparkSession(session.sparkContext, session._jsparkSession.cloneSession())
+
+
 @contextmanager
 def plain_errors() -> Iterator[None]:
     """Errors of ours that a Python worker raised, as they were there."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import deque
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,6 +19,8 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from pyspark.sql.streaming.query import StreamingQuery
 
 from watersmeet.adaptation.coordinator import ASKED_FOR, STREAM_HAS_ENDED
+from watersmeet.adaptation.migration import migration_now, strategy_named
+from watersmeet.epoch.protocol import Migrate
 from watersmeet.errors import WatersmeetError
 from watersmeet.observe.explain import explain_text
 from watersmeet.observe.measured import measured
@@ -48,6 +51,7 @@ class JoinQueryHandle:
         then."""
         self._spark, self._is_finite, self._resting = spark, is_finite, found
         self._resent: dict[int | None, int] = {}
+        self._migrated: Mapping[str, Any] | None = None
         self._listeners: list[tuple[StreamingQueryListener, Forwarding]] = []
         self._planner, self._query = planner, planner.query
         self._sink, self._memory = sink, memory
@@ -143,14 +147,38 @@ class JoinQueryHandle:
 
         At the end of a finite stream (`availableNow`, `once`) this happens by itself.
         """
-        if self._ended.is_set():
-            raise WatersmeetError("the query has ended", hint="start it again; a finite one cleans up before it ends")
+        self._require_running("cleaned up")
         try:
             return self._driver.clean_up(ASKED_FOR)
         except Stopped:
             raise WatersmeetError(
                 "the query ended while it was cleaned up", hint="start it again: what is still owed is kept"
             ) from None
+
+    def migrate(self, plan: str, strategy: str = "auto") -> None:
+        """Change the join tree of the running query; returns when it runs by it. Arrivals wait meanwhile.
+
+        Whatever is wrong with the plan or the strategy is told before anything is touched.
+
+        >>> query.migrate("((a b) c)")
+        """
+        goal = Migrate(self._planner.plan_named(plan), strategy_named(strategy), ASKED_FOR)
+        self._require_running("migrated")
+        try:
+            self._driver.migrate(goal)
+        except Stopped:
+            raise WatersmeetError(
+                "the query ended while it was migrated", hint="start it again: it goes on by the plan that it has"
+            ) from None
+
+    @property
+    def migration(self) -> Mapping[str, Any] | None:
+        """The migration that is under way, or the last one of this run; None if there was none.
+
+        >>> query.migration["phase"], query.migration["plan"]
+        ('done', '((a b) c)')
+        """
+        return migration_now(self._driver.state, self._migrated)
 
     def stop(self) -> None:
         """Stop the query; an epoch in progress is abandoned, and repeated after a restart."""
@@ -188,11 +216,21 @@ class JoinQueryHandle:
             known = measured(self._query, plan, seen) if seen else NOTHING_SEEN
             print(f"\n{self._planner.costs_text(known, running=plan.trees[0])}")
 
+    def _require_running(self, what: str) -> None:
+        if self._ended.is_set():
+            raise WatersmeetError(
+                f"the query has ended and cannot be {what}",
+                hint="start it again; a finite one cleans up before it ends",
+            )
+
     def _note_resent(self, batch: int | None, results: int) -> None:
         self._resent[batch] = results
 
     def _note(self, progress: EpochProgress) -> None:
         self._resting = progress
+        for event in progress.events:
+            if event.kind == "migrate":
+                self._migrated = event.to_dict()
         if progress.is_resting:
             return
         if progress.is_closing and self._epochs:

@@ -24,12 +24,14 @@ from pyspark import TaskContext
 
 from watersmeet.engine.aggregate import aggregate_step
 from watersmeet.engine.outbox import Emitted
+from watersmeet.engine.rebuild import fed_rows
 from watersmeet.engine.step import step
 from watersmeet.epoch.task import SlotReport, SlotTask
 from watersmeet.epoch.task_file import read_dropped, read_task, report_to_json
-from watersmeet.epoch.tasks import named
+from watersmeet.epoch.tasks import feeding_stage, named
 from watersmeet.plan.frame import REPORT, RESULTS, STAGE
 from watersmeet.plan.stages import JoinPlan
+from watersmeet.plan.state_matching import Feed
 from watersmeet.runtime.spark.aside import Aside, for_spark, packed, unpacked
 from watersmeet.runtime.spark.grouping import received, reports_only, sent_schema, shown_schema, with_reports
 from watersmeet.runtime.spark.memory import remove_other_runs
@@ -108,6 +110,18 @@ def group_work(plan: JoinPlan, folders: Folders, results: ResultFolder | None) -
                 yield with_reports(emitted.rows)
             told.append(writing.report())
         yield report_rows(told) if results is not None else reports_only(shown_schema(plan), told)
+
+    return work
+
+
+def feed_work(plan: JoinPlan, feeds: Sequence[Feed], folders: Folders) -> Work:
+    """Stored rows of a slot, as frames for the stages that build state of them."""
+
+    def work(frames: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        deque(frames, maxlen=0)  # what made Spark start the task
+        task = _this_task(folders, feeding_stage(plan))
+        for emitted in fed_rows(plan, feeds, task, folders.tiers(task)):
+            yield for_spark(emitted.rows)
 
     return work
 

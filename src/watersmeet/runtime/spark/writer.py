@@ -19,7 +19,7 @@ from watersmeet.adaptation.spilling import SpillSettings
 from watersmeet.epoch.after import nothing_yet
 from watersmeet.errors import OptionError, QueryError, SinkError
 from watersmeet.plan.aggregate import OutputMode
-from watersmeet.plan.fingerprint import marks_of_format_1, plan_text, query_marks
+from watersmeet.plan.fingerprint import marks_of_format_1, query_marks
 from watersmeet.query.logical import JoinQuery
 from watersmeet.runtime.repair import require_tied
 from watersmeet.runtime.spark import arguments
@@ -253,8 +253,8 @@ class JoinStreamWriter:
             marks = query_marks(query, plan)
             output = output_marks(query, schema, self._mode, target, self._partition_by)
             checkpoint.require_same_query(marks, marks_of_format_1(query, plan), output)
-            if known is not None and plan_text(plan) != known.trees:
-                raise checkpoint.different([f"plan: checkpoint has '{known.trees}', query has '{plan_text(plan)}'"])
+            last = checkpoint.latest(plan)
+            wishes = planner.wishes(last, options.rehearse)
             checkpoint.mend_spark_logs()
             require_tied(checkpoint)
             require_storable(schema)
@@ -275,7 +275,7 @@ class JoinStreamWriter:
             handle = JoinQueryHandle(
                 spark,
                 planner,
-                resting(query, plan, checkpoint.latest(plan) or nothing_yet(plan, options.slots)),
+                resting(query, plan, last or nothing_yet(plan, options.slots)),
                 sink.description,
                 folder,
                 is_finite=self._is_finite,
@@ -293,7 +293,7 @@ class JoinStreamWriter:
                     handle._note_resent,
                     options.idle_timeout_ms,
                 ),
-                Coordinator(plan, options.slots, budget, _spill_settings(options, budget)),
+                Coordinator(plan, options.slots, budget, _spill_settings(options, budget), wishes),
                 partial(plan_for_batch, planner) if known is None and planner.waits_for_rows else None,
             )
             checkpoint.prepare()
