@@ -70,7 +70,7 @@ def _entry(text: str, part: str, start: int, plan_of: Callable[[str], JoinPlan])
         raise _unreadable(text, start + found.start("rest"), error.message) from None
     name = rest[end:]
     try:
-        strategy = strategy_named(name or AUTO)
+        strategy = strategy_named(name.strip() or AUTO)
     except OptionError as error:
         at = start + found.start("rest") + end + len(name) - len(name.lstrip())
         raise _unreadable(text, at, error.message, error.hint) from None
