@@ -99,7 +99,7 @@ def _part(file: BinaryIO, number: int) -> bytes:
     size = file.seek(0, os.SEEK_END)
     file.seek(min(start, size))
     part = file.read(min(length, size))
-    if zlib.crc32(part) != crc:
+    if len(part) != length or zlib.crc32(part) != crc:
         raise Damage("its checksum does not match its bytes")
     return part
 

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from watersmeet.epoch.after import nothing_yet
 from watersmeet.errors import OptionError
 from watersmeet.observe.explain import explain_text
 from watersmeet.optimizer.assumptions import Assumptions
@@ -185,4 +186,30 @@ def test_products_of_fast_streams_are_not_chosen():
 def test_a_checkpoint_keeps_its_plan_whatever_hints_say():
     kept = PlanText("((a b) (c d))", {})
     assert plan_text(planner(known=Assumptions(RATES)).remembered_plan(kept)) == "((a b) (c d))"
-    assert plan_text(planner("(a b c d)").remembered_plan(kept)) == "(a b c d)"  # refused by the checkpoint
+    assert plan_text(planner("(a b c d)").remembered_plan(kept)) == "((a b) (c d))"
+
+
+@pytest.mark.parametrize(
+    ("asked", "before", "wanted"),
+    [
+        ("(a b c d)", None, "(a b c d)"),  # a checkpoint of a version that did not keep what was asked for
+        ("(a b c d)", "((a b) c d)", "(a b c d)"),
+        ("(a b c d)", "(a b c d)", None),  # it was migrated since
+        ("((a b) (c d))", "(a b c d)", None),  # the checkpoint has it
+        ("auto", "(a b c d)", None),
+    ],
+)
+def test_another_tree_than_at_the_last_start_is_wanted(asked, before, wanted):
+    kept = planner("((a b) (c d))")
+    last = replace(nothing_yet(kept.first_plan(), 2, before), epoch=3)
+    wishes = planner(asked).wishes(last)
+    assert (wishes.wanted and plan_text(wishes.wanted.plan)) == wanted
+    assert planner(asked).wishes(None).wanted is None
+
+
+def test_a_script_names_plans_of_the_query():
+    script = planner().wishes(None, "7: migrate ((a b) (c d)); 2: Migrate (a b c d) Moving-State;").script
+    assert [(entry.epoch, plan_text(entry.goal.plan)) for entry in script] == [
+        (2, "(a b c d)"),
+        (7, "((a b) (c d))"),
+    ]
