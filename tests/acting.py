@@ -18,7 +18,7 @@ from tests.crashing import EpochSink, Player
 from tests.oracle import canonical
 from tests.scenarios import ALL_GROUPS, Epoch, Scenario, Setting
 from tests.spoiling import spoil_copies
-from watersmeet.adaptation.migration import AUTO
+from watersmeet.adaptation.migration import AUTO, ROWS_AT_ONCE
 from watersmeet.adaptation.spill_policies import policy_named
 from watersmeet.adaptation.spilling import SpillSettings
 from watersmeet.engine import generations, layers, mjoin, windows, work
@@ -141,7 +141,7 @@ class Committed:
             return
         held = {path.name: path.stat().st_size for path in setup.memory.glob("*.seg")}
         stale = {name for name in held.keys() - named.keys() if epoch_of(name) < manifest.epoch}
-        is_built = any(event["kind"] == "migrate" for event in manifest.events)  # the next epoch sweeps
+        is_built = any(event["kind"].startswith("migrat") for event in manifest.events)  # the next epoch sweeps
         assert not stale or is_built, f"memory holds {stale}, which the manifest no longer names"
         if setup.memory_budget_bytes is not None:
             budget = setup.memory_budget_bytes * manifest.slots
@@ -185,6 +185,8 @@ def epochs_in_process(scenario: Scenario) -> Iterator[Committed]:
                 player.clean_up(failures, bytes_at_once=1000, kept_slots=kept, epochs_max=epoch.clean)
             if epoch.migrate:
                 player.migrate(epoch.migrate_failures, *_target(scenario, epoch.migrate, setting))
+            if epoch.abort:
+                player.abort()
             if batch is scenario.batches[-1]:
                 player.clean_up(bytes_at_once=3000, kept_slots=kept, epochs_max=CLEAN_UPS_MAX)
                 owes = is_owing(player.engine.plan, player.engine.manifest)
@@ -226,7 +228,7 @@ def _bytes_bounded(bytes_max: int | None) -> Iterator[None]:
 
 def spilling(plan: JoinPlan, placement: Placement, pairs: Iterable[tuple[int, int]]) -> tuple[Spill, ...]:
     """Orders to close groups, given as (stage, group); both are taken modulo what there is."""
-    stages = [number for number, stage in enumerate(plan.stages) if not stage.hops]
+    stages = [number for number, stage in enumerate(plan.stages) if not stage.hops and not stage.is_built]
     partitions, owners = plan.partitions, placement.owners
     groups: dict[tuple[int, int], set[int]] = defaultdict(set)
     for stage, named in pairs if stages else ():
@@ -263,6 +265,7 @@ def _starter(scenario: Scenario, folder: Path, setting: Setting) -> Callable[[Ep
             if setting.spill is None or setting.budget is None
             else SpillSettings(policy=policy_named(setting.spill), budget_bytes=setting.budget, upkeep=setting.upkeep),
             placement=_drawn_placement(setting),
+            rows_at_once=setting.feed_rows or ROWS_AT_ONCE,
             merging=_merging(setting),
             sink=sink,
             parts=sink if setting.parts else None,

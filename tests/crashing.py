@@ -141,6 +141,10 @@ class Player:
         """The query comes to another plan, through mishaps."""
         self._go_through(failures, lambda engine: engine.migrating(plan, strategy), lambda engine: None)
 
+    def abort(self) -> None:
+        """A migration that is under way is given up."""
+        self._go_through((), lambda engine: engine.aborting(), lambda engine: None)
+
     def _go_through(self, failures: Iterable[str], steps: Steps, prepare: Callable[[InProcessQuery], None]) -> None:
         steps = _bounded(steps)
         prepare(self.engine)

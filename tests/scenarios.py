@@ -8,12 +8,12 @@ that fails is printed as such a file. Event times in a file count in its `unit` 
     batches    [{stream: [row, ...]}, ...]; a row is a list in the order of the columns
     trees      the shapes of the join, as in option plan, for the slots in turn (the default tree if none)
     setting    how the engine starts: slots, partitions, memory, budget, hash, chunk_rows, merge_rows, merge_bytes,
-               spill, upkeep, orders, scatter, parts
+               spill, upkeep, orders, scatter, feed_rows, parts
     schedule   per batch: failures before it succeeds (see `tests/crashing.py`), a restart with other slots or budget,
                wiped memory, spoiled copies in it, the driver's clock; `spill`: (stage, group) pairs to be closed with
                it; `clean`: so many epochs of clean-up after it, with `clean_failures`; the first tried in vain before
                if `lost`; `migrate`: the plan, and perhaps the strategy, that the query comes to after that, with
-               `migrate_failures`
+               `migrate_failures`; `abort`: a migration that is under way then is given up
     expected   the result rows, in any order; late: {stream: rows}
     groupBy, mode    of a query with aggregates in its select list; what it shows is then checked by `tests/groups.py`
     catches    mutants (see `tests/mutants.py`) for which this is the scenario to try first
@@ -74,6 +74,7 @@ class Epoch:
     clean_failures: tuple[str, ...] = ()
     migrate: str = ""
     migrate_failures: tuple[str, ...] = ()
+    abort: bool = False
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,8 @@ class Setting:
     """A number that probe orders are drawn by, for every start anew; None: those of the trees."""
     scatter: int | None = None
     """A number that the slot of every group is drawn by, for every number of slots anew; None: contiguous groups."""
+    feed_rows: int | None = None
+    """Stored rows that an epoch feeds to a migration; None: as the engine does."""
     parts: bool = False
     """Whether tasks write results as part files of the sink."""
 

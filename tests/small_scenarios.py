@@ -28,7 +28,10 @@ MISHAPS = st.one_of(
 TORN = st.sampled_from(((),) * 2 * len(TEARS) + tuple((f"torn {how}",) for how in sorted(TEARS)))
 WINDOW_US = 8
 TREES = {2: ((),), 3: ((), ("((a b) c)",), ("(a (b c))",))}
-PLANS = {2: (), 3: ("((a b) c)", "(a (b c))", "(a b c)")}
+PLANS = {
+    2: (),
+    3: ("((a b) c)", "(a (b c))", "(a b c)", "((a b) c) backfill", "(a (b c)) backfill", "(a b c) backfill"),
+}
 MODES = ("update", "complete", "append", "append")
 
 
@@ -107,6 +110,7 @@ def _settings(draw: st.DrawFn) -> Setting:
         spill=DEFAULT_POLICY if budget is not None and draw(st.booleans()) else None,
         idle_timeout_ms=draw(st.sampled_from((None, 10))),
         merge_rows=draw(st.sampled_from((None, 1))),
+        feed_rows=draw(st.sampled_from((None, 1, 3))),
         parts=draw(st.booleans()),
     )
 
@@ -127,4 +131,5 @@ def _epochs(draw: st.DrawFn, number: int, plans: tuple[str, ...]) -> Epoch:
         clean_failures=tuple(draw(st.lists(MISHAPS, max_size=2))) if clean else (),
         migrate=plan,
         migrate_failures=tuple(draw(st.lists(MISHAPS, max_size=2))) if plan else (),
+        abort=bool(plans) and draw(st.sampled_from((False,) * 5 + (True,))),
     )

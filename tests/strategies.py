@@ -353,6 +353,7 @@ def _settings(draw: st.DrawFn) -> Setting:
         spill=draw(st.sampled_from((None, None, *sorted(POLICIES)))),
         upkeep=draw(st.sampled_from(sorted(UPKEEPS))),
         orders=draw(st.sampled_from((None, 0, 1, 2))),
+        feed_rows=draw(st.sampled_from((None, 1, 3, 8))),
         scatter=draw(st.sampled_from((None, 0, 1, 2))),
         parts=draw(st.booleans()),
     )
@@ -374,6 +375,7 @@ def _schedule(draw: st.DrawFn, plans: Sequence[Sequence[str]], *, slots_change: 
     now_ms = 1
     schedule = []
     spills = draw(st.sampled_from(("all groups in every epoch", "some", "some", "")))
+    moves = any(plans)
     some = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 63)), max_size=12, unique=True)
     whole = st.lists(st.tuples(st.integers(0, 3), st.just(ALL_GROUPS)), max_size=3, unique=True)
     every = st.just([(stage, ALL_GROUPS) for stage in range(4)])
@@ -394,7 +396,8 @@ def _schedule(draw: st.DrawFn, plans: Sequence[Sequence[str]], *, slots_change: 
                 else 0,
                 keep=bool(spills) and draw(st.booleans()),
                 lost=bool(spills) and draw(st.booleans()),
-                migrate=" | ".join(plan),
+                migrate=f"{' | '.join(plan)}{draw(st.sampled_from(('', ' backfill', ' backfill')))}" if plan else "",
+                abort=moves and draw(st.sampled_from((False,) * 7 + (True,))),
                 migrate_failures=tuple(draw(st.lists(_FAILURES, max_size=2))) if plan else (),
             )
         )

@@ -17,6 +17,7 @@ from tests.aggregate_mutants import AGGREGATE_MUTANTS
 from tests.catching import Caught, Check, caught_by, is_caught
 from tests.groups import check_aggregates
 from tests.interval_mutants import INTERVAL_MUTANTS
+from tests.migration_mutants import MIGRATION_MUTANTS
 from tests.mutants import MUTANTS, Mutant
 from tests.protocol_checks import CHECKS
 from tests.protocol_mutants import PROTOCOL_MUTANTS
@@ -28,6 +29,7 @@ from tests.strategies import aggregate_scenarios, scenarios
 
 JOINS, AGGREGATES = load_scenarios(), load_scenarios(aggregates=True)
 JOIN_MUTANTS = {mutant.name: mutant for mutant in MUTANTS + INTERVAL_MUTANTS + SPILL_MUTANTS + STORAGE_MUTANTS}
+PLAN_MUTANTS = {mutant.name: mutant for mutant in MIGRATION_MUTANTS}
 GROUP_MUTANTS = {mutant.name: mutant for mutant in AGGREGATE_MUTANTS}
 DRIVER_MUTANTS = {mutant.name: (check, mutant) for check, some in PROTOCOL_MUTANTS.items() for mutant in some}
 OFTEN = (
@@ -103,6 +105,7 @@ def test_names_of_mutants_are_names():
         *SPILL_MUTANTS,
         *STORAGE_MUTANTS,
         *AGGREGATE_MUTANTS,
+        *MIGRATION_MUTANTS,
         *(m for some in PROTOCOL_MUTANTS.values() for m in some),
     ]
     names = {mutant.name for mutant in everything}
@@ -118,6 +121,12 @@ def test_some_scenario_catches(name: str):
 @pytest.mark.parametrize("name", GROUP_MUTANTS, ids=named)
 def test_some_aggregate_catches(name: str):
     assert is_caught(GROUP_MUTANTS[name], by_scenarios(name, AGGREGATES)), f"no scenario notices that {name}"
+
+
+@pytest.mark.parametrize("name", PLAN_MUTANTS, ids=named)
+def test_some_migration_catches(name: str):
+    moving = [case for case in JOINS + AGGREGATES if any(epoch.migrate for epoch in case.schedule)]
+    assert is_caught(PLAN_MUTANTS[name], by_scenarios(name, moving)), f"no scenario notices that {name}"
 
 
 @pytest.mark.parametrize("name", DRIVER_MUTANTS, ids=named)

@@ -8,18 +8,32 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from watersmeet.adaptation.clean_up import BYTES_AT_ONCE, cleaning_orders
 from watersmeet.adaptation.ledger import DEFAULT_UPKEEP, GroupLedger
-from watersmeet.adaptation.migration import next_step
+from watersmeet.adaptation.migration import ROWS_AT_ONCE, first_step, given_up, next_step
 from watersmeet.adaptation.rehearsal import Entry, due
 from watersmeet.adaptation.spilling import SpillDecision, SpillSettings, decide_spill
 from watersmeet.epoch.after import words_of
 from watersmeet.epoch.events import Event
-from watersmeet.epoch.kinds import Batch, Build, Clean, Cleaning, Closing, Epoch, Order, Spill, has_rows, orders_of
+from watersmeet.epoch.kinds import (
+    Backfill,
+    Batch,
+    Build,
+    Clean,
+    Cleaning,
+    Closing,
+    Epoch,
+    Order,
+    Spill,
+    Switch,
+    has_rows,
+    orders_of,
+)
 from watersmeet.epoch.memory_shares import Held, MemoryShares, memory_shares
 from watersmeet.epoch.owing import extents_of_stage
-from watersmeet.epoch.protocol import CleanUp, Goal, JoinBatch, Migrate, Rest
+from watersmeet.epoch.protocol import Abort, CleanUp, Goal, JoinBatch, Migrate, Rest
 from watersmeet.epoch.task import SlotReport
 from watersmeet.epoch.tasks import windows_to_close
 from watersmeet.plan.stages import JoinPlan
@@ -64,22 +78,29 @@ class Coordinator:
         self._held = [[Held()] * plan.stage_count for _ in range(slots)]
         self.memory = self._shares()
         self._reasons: dict[Order, str] = {}
+        self.rows_at_once = ROWS_AT_ONCE
+        self._has_fed = False
+        """Whether stored rows have been fed to a migration since the last batch."""
 
     def for_plan(self, plan: JoinPlan) -> Coordinator:
         """A coordinator with the same settings that has seen nothing yet."""
         return Coordinator(plan, self.slots, self.budget, self.spill, self.wishes)
 
-    def migrated(self, epoch: Build, before: Manifest) -> Coordinator:
-        """A coordinator for the plan that an epoch has built; of groups it knows what is known of them."""
+    def migrated(self, epoch: Build | Switch, before: Manifest) -> Coordinator:
+        """A coordinator for the plan that an epoch has left; of groups it knows what is known of them. What is in
+        memory is of the plan before: nothing is added to it until the first epoch has told what there is."""
         found = self.for_plan(epoch.plan)
         found.ledger.restore(self.ledger.table(before.placement))
+        found.rows_at_once, found._has_fed = self.rows_at_once, self._has_fed
+        if found.memory is not None:
+            found.memory = _no_memory(epoch.plan, self.slots)
         return found
 
     def memory_for(self, epoch: Epoch) -> MemoryShares | None:
         """What stages may have in memory when the epoch ends. A build takes none: what the old plan has is there until
         the epoch after it."""
         if isinstance(epoch, Build) and self.memory is not None:
-            return [[0] * epoch.plan.stage_count] * self.slots
+            return _no_memory(epoch.plan, self.slots)
         return self.memory
 
     def next_epoch(
@@ -93,6 +114,7 @@ class Coordinator:
         """The epoch to run next; None if the goal is reached. Windows that can be closed are closed first, but a batch
         that waits comes before anything else."""
         if isinstance(goal, JoinBatch):
+            self._has_fed = False
             return Batch(goal.number, self.orders, goal.offsets)
         if last is None:
             return None
@@ -100,23 +122,31 @@ class Coordinator:
         if until_us is not None:
             return Closing(until_us)
         match goal:
-            case Rest():
-                return self._due(last, bytes_at_once)
+            case Rest(is_silent):
+                return self._due(last, bytes_at_once, is_silent=is_silent)
             case CleanUp(reason):
                 kept = self.roomy_slots if kept_slots is None else kept_slots
                 orders = cleaning_orders(self.plan, last, bytes_at_once=bytes_at_once, kept_slots=kept)
                 return Cleaning(orders, reason) if orders else None
             case Migrate():
-                return next_step(self.plan, last, goal, bytes_at_once=bytes_at_once)
+                return first_step(self.plan, last, goal, bytes_at_once=bytes_at_once)
+            case Abort(reason):
+                return given_up(self.plan, last, reason)
 
-    def _due(self, last: Manifest, bytes_at_once: int) -> Epoch | None:
-        """The next step of a migration that is wanted or rehearsed now."""
+    def _due(self, last: Manifest, bytes_at_once: int, *, is_silent: bool) -> Epoch | None:
+        """The next step of a migration that is under way, wanted, or rehearsed now."""
+        if last.migration is not None:
+            step = next_step(self.plan, last, bytes_at_once=bytes_at_once, rows_at_once=self.rows_at_once)
+            if isinstance(step, Backfill) and self._has_fed and not is_silent:
+                return None
+            self._has_fed = True
+            return step
         wanted = self.wishes.wanted
         if wanted is not None and last.asked != wanted.asked:
-            return next_step(self.plan, last, wanted, bytes_at_once=bytes_at_once)
+            return first_step(self.plan, last, wanted, bytes_at_once=bytes_at_once)
         if (found := due(self.wishes.script, last)) is not None:
             number, entry = found
-            return next_step(self.plan, last, entry.goal, bytes_at_once=bytes_at_once, entry=number)
+            return first_step(self.plan, last, entry.goal, bytes_at_once=bytes_at_once, entry=number)
         return None
 
     def note(self, epoch: Epoch, after: Manifest, reports: Sequence[SlotReport]) -> None:
@@ -144,7 +174,11 @@ class Coordinator:
         number = before.epoch + 1
         counts = {(report.stage, report.slot): report.counts for report in reports}
         otherwise = epoch.reason if isinstance(epoch, Cleaning) else ASKED_FOR
-        events = _built(epoch, before, reports) if isinstance(epoch, Build) else self._plan_events(before, number)
+        events = (
+            _migrated(epoch, before, reports)
+            if isinstance(epoch, Build | Switch)
+            else self._plan_events(before, number)
+        )
         for order in orders_of(epoch):
             told = counts[order.stage, order.slot]
             reason = self._reasons.get(order, otherwise)
@@ -192,7 +226,10 @@ class Coordinator:
         return decide_spill(replace(self.spill, budget_bytes=budget), slot, active, figures)
 
     def _can_spill(self, stage: int) -> bool:
-        return stage < len(self.plan.stages) and bool(self.plan.stages[stage].key) and not self.plan.stages[stage].hops
+        if stage >= len(self.plan.stages):
+            return False
+        found = self.plan.stages[stage]
+        return bool(found.key) and not found.hops and not found.is_built
 
     def _has_room(self, held: Sequence[Held]) -> bool:
         """Room for everything, and as much besides as one spill makes: or what comes back would soon go again."""
@@ -218,16 +255,26 @@ class Coordinator:
         return [memory_shares(self.budget, held) for held in self._held]
 
 
-def _built(epoch: Build, before: Manifest, reports: Sequence[SlotReport]) -> list[Event]:
-    """That the query runs by another plan now."""
+def _no_memory(plan: JoinPlan, slots: int) -> MemoryShares:
+    return [[0] * plan.stage_count] * slots
+
+
+def _migrated(epoch: Build | Switch, before: Manifest, reports: Sequence[SlotReport]) -> list[Event]:
+    """That a migration has begun, ended or been given up."""
+    kind = "migrate"
+    if isinstance(epoch, Switch) and epoch.move != "end":
+        kind = {"begin": "migrationBegun", "give up": "migrationGivenUp"}[epoch.move]
     now, then = words_of(epoch.plan), before.plan
-    details = {
+    if now.towards is not None:
+        now = now.towards
+    details: dict[str, Any] = {
         "plan": now.trees,
         "orders": now.orders,
         "previousPlan": then.trees,
         "previousOrders": then.orders,
         "strategy": epoch.strategy,
-        "builtRows": sum(report.counts.get("built_rows", 0) for report in reports),
-        "buildMs": sum(report.counts.get("build_ns", 0) for report in reports) // 1_000_000,
     }
-    return [Event(before.epoch + 1, "migrate", None, epoch.reason, details)]
+    if isinstance(epoch, Build):
+        details["builtRows"] = sum(report.counts.get("built_rows", 0) for report in reports)
+        details["buildMs"] = sum(report.counts.get("build_ns", 0) for report in reports) // 1_000_000
+    return [Event(before.epoch + 1, kind, None, epoch.reason, details)]

@@ -1,7 +1,15 @@
-"""Migration: what brings the running query nearer to another plan (M1; dissertation 12.1).
+"""Migration: what brings the running query nearer to another plan (M1; dissertation 12.1; and backfill, ours).
 
-`moving-state`: results that generations owe are emitted first, which is the paper's draining of queues, and all state
-becomes active. Then one epoch without rows builds what the new plan lacks. Rows wait from the first to the last of it.
+| strategy       | epochs                                                                                  | rows wait |
+|----------------|-----------------------------------------------------------------------------------------|-----------|
+| `moving-state` | drain; one build of all that the new plan lacks                                         | all along |
+| `backfill`     | drain; begin; then batches as before, and after each a chunk of the stored rows; drain; | a chunk   |
+|                | end                                                                                     |           |
+
+*Draining* is the paper's: what generations owe is emitted, and all state becomes active. In a backfill the running plan
+emits everything until the end, and the new one's state grows beside it, silently: of what arrives, and of the stored
+rows, which are fed to it group by group as if they arrived. Each combination is made when its last row gets there, so
+each once. Where the new plan shares all its stores, any strategy is one epoch that touches no row.
 """
 
 from __future__ import annotations
@@ -11,18 +19,22 @@ from typing import Any
 
 from watersmeet.adaptation.clean_up import BYTES_AT_ONCE, cleaning_orders
 from watersmeet.epoch.after import words_of
-from watersmeet.epoch.kinds import Build, Clean, Cleaning, Epoch
+from watersmeet.epoch.kinds import Backfill, Build, Clean, Cleaning, Epoch, Switch
 from watersmeet.epoch.owing import extents_of_stage
 from watersmeet.epoch.protocol import Migrate, State
 from watersmeet.errors import unknown_name
 from watersmeet.plan.stages import JoinPlan
-from watersmeet.plan.state_matching import rebuild
+from watersmeet.plan.state_matching import pinned_stores, rebuild
+from watersmeet.plan.transition import feeds_of, in_transition, running_alone
 from watersmeet.state.groups import Groups
 from watersmeet.state.manifest import Manifest
 
 MOVING_STATE = "moving-state"
+BACKFILL = "backfill"
 AUTO = "auto"
-STRATEGIES = (AUTO, MOVING_STATE)
+STRATEGIES = (AUTO, MOVING_STATE, BACKFILL)
+ROWS_AT_ONCE = 60_000
+"""Stored rows that one epoch of a backfill feeds, on each slot."""
 
 
 def strategy_named(name: str) -> str:
@@ -33,17 +45,49 @@ def strategy_named(name: str) -> str:
     return MOVING_STATE if found == AUTO else found
 
 
-def next_step(
+def first_step(
     plan: JoinPlan, last: Manifest, goal: Migrate, *, bytes_at_once: int = BYTES_AT_ONCE, entry: int | None = None
 ) -> Epoch | None:
-    """The next epoch on the way to the plan of the goal; None when the query runs by it. An entry of a script is
-    carried out in any case, so that the manifest says so."""
-    if entry is None and words_of(goal.plan) == last.plan:
+    """The next epoch on the way to the plan of the goal; None when the query runs by it, or a migration is under way.
+    An entry of a script is carried out in any case, so that the manifest says so."""
+    if last.migration is not None or (entry is None and words_of(goal.plan) == last.plan):
         return None
-    orders = _draining(plan, last, bytes_at_once)
-    if orders:
+    if orders := _draining(plan, last, bytes_at_once):
         return Cleaning(orders, goal.reason)
-    return Build(goal.plan, rebuild(plan, goal.plan, last.slots), goal.strategy, goal.reason, entry, goal.asked)
+    how = rebuild(plan, goal.plan, last.slots)
+    if goal.strategy == MOVING_STATE or how.is_free:
+        return Build(goal.plan, how, goal.strategy, goal.reason, entry, goal.asked)
+    return Switch(in_transition(plan, goal.plan), "begin", goal.strategy, goal.reason, entry, goal.asked)
+
+
+def next_step(
+    plan: JoinPlan, last: Manifest, *, bytes_at_once: int = BYTES_AT_ONCE, rows_at_once: int = ROWS_AT_ONCE
+) -> Epoch:
+    """The next epoch of a migration that is under way."""
+    going, new = last.migration, plan.towards
+    assert going is not None
+    assert new is not None
+    if going.fed < plan.partitions:
+        return Backfill(going.fed, _fed_next(plan, last, going.fed, rows_at_once), feeds_of(plan))
+    if orders := _draining(plan, last, bytes_at_once):
+        return Cleaning(orders, going.reason)
+    how = rebuild(running_alone(plan), new, last.slots)
+    return Switch(new, "end", going.strategy, going.reason, asked=going.asked, built=how.built)
+
+
+def given_up(plan: JoinPlan, last: Manifest, reason: str) -> Epoch | None:
+    """The epoch that ends a migration that is under way, without the new plan."""
+    if last.migration is None:
+        return None
+    return Switch(running_alone(plan), "give up", last.migration.strategy, reason)
+
+
+def _fed_next(plan: JoinPlan, last: Manifest, fed: int, rows_at_once: int) -> int:
+    """Up to which group stored rows are fed next, so that they are about so many on each slot."""
+    pinned = [layout.name for layout in pinned_stores(plan).values()]
+    rows = max(sum(extent.rows for extent in last.of(slot, pinned)) for slot in range(last.slots))
+    groups = plan.partitions * rows_at_once // max(1, rows)
+    return min(plan.partitions, fed + max(1, groups))
 
 
 def _draining(plan: JoinPlan, last: Manifest, bytes_at_once: int) -> tuple[Clean, ...]:
@@ -63,8 +107,12 @@ def _draining(plan: JoinPlan, last: Manifest, bytes_at_once: int) -> tuple[Clean
 
 
 def migration_now(state: State, done: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """The migration that a driver is carrying out, or the event of the last one; None if there is none."""
-    goal, running = state.goal, state.running
+    """The migration that is under way by what a driver knows, or the event of the last one; None if there is none."""
+    goal, running, last = state.goal, state.running, state.last
+    if last is not None and last.migration is not None and last.plan.towards is not None:
+        part = last.migration.fed / last.placement.partitions
+        about = {"plan": last.plan.towards.trees, "strategy": last.migration.strategy, "progress": part}
+        return {"phase": "feeding" if part < 1 else "ending", **about}
     if isinstance(running, Build):
         return {"phase": "building", "plan": words_of(running.plan).trees, "strategy": running.strategy}
     if isinstance(goal, Migrate):

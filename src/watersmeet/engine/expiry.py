@@ -28,7 +28,7 @@ def watermark_bound(plan: JoinPlan, task: SlotTask, arrived: Sequence[Sequence[t
     """A lower bound on the next epoch's watermark, from the rows this slot has seen.
 
     The true one is the least, over the streams, of the latest event time seen by *any* slot minus the delay. What this
-    slot saw of every stream can only be earlier, so what is dead by this bound is dead.
+    slot saw of every stream can only be earlier, so what is dead by this bound is dead. Stored rows do not move it.
     """
     stores = stores_of(plan, task)
     latest: dict[int, int] = {}
@@ -36,8 +36,7 @@ def watermark_bound(plan: JoinPlan, task: SlotTask, arrived: Sequence[Sequence[t
         tree = stores[store].tree
         if isinstance(tree, Leaf):
             latest[tree.stream] = max(run.time_max, latest.get(tree.stream, run.time_max))
-    is_old = task.build is not None  # stored rows do not move the watermark
-    if not plan.windowed or is_old or len(latest) < len(plan.names):
+    if not plan.windowed or task.is_old or len(latest) < len(plan.names):
         return task.watermark_us
     bound = min(before_us(latest[stream], delay) for stream, delay in enumerate(plan.delays_us))
     return bound if task.watermark_us is None else max(bound, task.watermark_us)

@@ -99,9 +99,16 @@ def rebuild_step(
         built = [(store, run) for store in task.build for run in rows[store]]
         copies = Scratch(tiers.folder_of_scratch(), cleanup)
         report = fold(plan, task, layers, [built], tiers, tally, merging, keep=copies.keep)
+    return unheard(report)
+
+
+def unheard(report: SlotReport) -> SlotReport:
+    """The report of a stage that builds: its rows are no arrivals, and what it joins says nothing of productivity."""
     counts = {name: count for name, count in report.counts.items() if is_gauge(name)}
-    counts |= {"built_rows": sum(run.rows for _, run in built), "build_ns": tally.counts["build_ns"]}
-    return replace(report, counts=counts, seen={})
+    spent = sum(count for name, count in report.counts.items() if name in ("insert_ns", "probe_ns", "build_ns"))
+    sizes = {name: figures for name, figures in report.groups.items() if name.startswith("size.")}
+    counts |= {"built_rows": report.counts.get("inserted", 0), "build_ns": spent}
+    return replace(report, counts=counts, groups=sizes, seen={})
 
 
 def _rebuilt_by_nodes(

@@ -27,7 +27,7 @@ from watersmeet.engine.mjoin import probe
 from watersmeet.engine.outbox import Emitted, emit
 from watersmeet.engine.owed import owed_at_expiry, owed_in_groups
 from watersmeet.engine.partials import Joined
-from watersmeet.engine.rebuild import rebuild_step
+from watersmeet.engine.rebuild import rebuild_step, unheard
 from watersmeet.engine.statistics import Tally
 from watersmeet.engine.work import Scratch, Work
 from watersmeet.epoch.pairs import count_rows
@@ -68,7 +68,8 @@ def step(
             tally.counts["spilled_bytes"] += spilled.bytes_of(task.epoch + 2)
             arrived = yield from _run_nodes(plan, task, spilled, inbox, tiers, tally, scratch)
         copies = Scratch(tiers.folder_of_scratch(), cleanup)
-        return fold(plan, task, spilled.layers, arrived, tiers, tally, merging, spilled=spilled, keep=copies.keep)
+        report = fold(plan, task, spilled.layers, arrived, tiers, tally, merging, spilled=spilled, keep=copies.keep)
+        return unheard(report) if plan.stages[task.stage].is_built else report
 
 
 Arrived = list[list[tuple[int, Run]]]
@@ -83,7 +84,8 @@ def _deltas(
             scratch.open()
         tally.counts["rows"] += chunk.num_rows
         with tally.spent_on("insert"):
-            deltas = deltas_of(chunk, plan, task.stage, task.watermark_us, tally)
+            watermark_us = None if task.is_old else task.watermark_us
+            deltas = deltas_of(chunk, plan, task.stage, watermark_us, tally)
         yield deltas
 
 
@@ -114,8 +116,11 @@ def _run_nodes(
         arrived.append(work.take_arrived())
     there = work.rows_by_store()
     for deltas in inbox:
-        for joined in work.results(len(work.nodes) - 1, deltas):
-            yield from _emit(plan, task.stage, stage.feeds, joined, tally)
+        if stage.is_silent:
+            work.store(deltas)
+        else:
+            for joined in work.results(len(work.nodes) - 1, deltas):
+                yield from _emit(plan, task.stage, stage.feeds, joined, tally)
         arrived.append(work.take_arrived())
     work.count_rows(task.stage, there)
     if task.clean is not None:
@@ -180,7 +185,7 @@ def _run_hops(
     ]
     taken = [[[scratch.keep(0, run) for run in runs] for runs in deltas] for deltas in inbox]
     new = [[run for chunk in taken for run in chunk[number]] for number in range(len(stage.inputs))]
-    for number, hop in enumerate(stage.hops):
+    for number, hop in enumerate(() if stage.is_silent else stage.hops):
         targets = _targets(stage, hop, old, new)
         _count_rows(tally, task.stage, number, hop, [new[hop.rows], *targets])
         for run in new[hop.rows]:

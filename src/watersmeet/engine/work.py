@@ -70,6 +70,13 @@ class Work:
                 yield from self.tally.timed("probe", found)
                 self._add(first + i, run)
 
+    def store(self, deltas: list[list[Run]]) -> None:
+        """Bring all stores up to date; the topmost node joins nothing."""
+        node = self.nodes[-1]
+        for i in range(len(node.inputs)):
+            for run in self._delta(node, i, deltas):
+                self._add(node.first_store + i, run)
+
     def rows_by_store(self) -> list[int]:
         return [sum(run.rows for run in runs) for runs in self.stores]
 

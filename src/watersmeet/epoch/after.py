@@ -14,8 +14,8 @@ from typing import Literal
 
 from watersmeet.epoch.events import Event
 from watersmeet.epoch.frontiers import debts, frontier
-from watersmeet.epoch.kinds import Batch, Build, Cleaning, Closing, Epoch, Takeover, shows
-from watersmeet.epoch.migrating import without_other_stores
+from watersmeet.epoch.kinds import Backfill, Batch, Build, Cleaning, Closing, Epoch, Switch, Takeover, shows
+from watersmeet.epoch.migrating import switched, without_other_stores
 from watersmeet.epoch.pairs import with_pairs
 from watersmeet.epoch.task import Intake, Outcome, SlotReport, later
 from watersmeet.errors import CheckpointError
@@ -24,6 +24,8 @@ from watersmeet.plan.fingerprint import plan_text
 from watersmeet.plan.placement import Placement, even_placement
 from watersmeet.plan.probe_orders import orders_as_texts, orders_from_texts
 from watersmeet.plan.stages import JoinPlan, plan_join
+from watersmeet.plan.state_matching import store_names
+from watersmeet.plan.transition import in_transition
 from watersmeet.plan.tree import parse_tree
 from watersmeet.query.logical import JoinQuery
 from watersmeet.state.manifest import (
@@ -58,14 +60,18 @@ class Clock:
 
 def words_of(plan: JoinPlan) -> PlanText:
     """A plan as a manifest names it."""
-    return PlanText(plan_text(plan), orders_as_texts(plan.orders, plan.names))
+    towards = None if plan.towards is None else words_of(plan.towards)
+    return PlanText(plan_text(plan), orders_as_texts(plan.orders, plan.names), towards)
 
 
 def plan_in_words(query: JoinQuery, words: PlanText, partitions: int, mode: OutputMode | None) -> JoinPlan:
     """The plan that a manifest names."""
     names = [stream.name for stream in query.streams]
     trees = tuple(parse_tree(part, names) for part in words.trees.split("|"))
-    return plan_join(query, trees, partitions, mode, orders_from_texts(words.orders, trees, names))
+    plan = plan_join(query, trees, partitions, mode, orders_from_texts(words.orders, trees, names))
+    if words.towards is None:
+        return plan
+    return in_transition(plan, plan_in_words(query, words.towards, partitions, mode))
 
 
 def nothing_yet(plan: JoinPlan, slots: int, asked: str | None = None) -> Manifest:
@@ -94,7 +100,7 @@ def resumed(plan: JoinPlan, manifest: Manifest, slots: int, placement: Placement
 def _require_stores(plan: JoinPlan, manifest: Manifest) -> None:
     held = {name for slot in manifest.extents for name in slot}
     shapes = range(max(len(stage.shapes) for stage in plan.stages))
-    known = {layout.name for n in range(plan.stage_count) for shape in shapes for layout in plan.layouts(n, shape)}
+    known = {name for shape in shapes for name in store_names(plan, shape)}
     if unknown := sorted(held - known):
         stores = "; ".join(f"of {name.streams} by {name.key}: {name.layout}" for name in unknown)
         raise CheckpointError(
@@ -148,7 +154,7 @@ def manifest_after(
         outbox=Outbox(is_shown, results_in, files),
         events=tuple(event.to_dict() for event in events),
         rehearsed=_rehearsed(before, epoch),
-        asked=epoch.asked if isinstance(epoch, Build) and epoch.asked is not None else before.asked,
+        asked=epoch.asked if isinstance(epoch, Build | Switch) and epoch.asked is not None else before.asked,
     )
     match epoch:
         case Batch(number, _, offsets):
@@ -157,10 +163,15 @@ def manifest_after(
             return after
         case Build():
             return without_other_stores(after, plan)
+        case Backfill(_, high, _):
+            assert after.migration is not None
+            return replace(after, migration=replace(after.migration, fed=high))
+        case Switch():
+            return switched(after, epoch)
 
 
 def _rehearsed(before: Manifest, epoch: Epoch) -> int:
-    return epoch.entry + 1 if isinstance(epoch, Build) and epoch.entry is not None else before.rehearsed
+    return epoch.entry + 1 if isinstance(epoch, Build | Switch) and epoch.entry is not None else before.rehearsed
 
 
 def left_over(outcome: Outcome, after: Manifest) -> list[ResultFile]:

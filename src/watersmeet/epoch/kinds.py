@@ -7,17 +7,20 @@
 | Closing  | no            | of the aggregation | the windows that end                                    |
 | Takeover | no            | none               | nothing: it fences a driver that may still be running   |
 | Build    | no            | all of a new plan  | nothing: what it makes are stores                       |
+| Backfill | stored ones   | those that build   | nothing: the same                                       |
+| Switch   | no            | none               | nothing: a migration begins, ends or is given up        |
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, assert_never
+from typing import Literal, TypeAlias, assert_never
 
 from watersmeet.epoch.task import SlotReport
 from watersmeet.plan.stages import JoinPlan
-from watersmeet.plan.state_matching import Rebuild
+from watersmeet.plan.state_matching import Built, Feed, Rebuild
+from watersmeet.plan.transition import build_alone
 from watersmeet.state.spark_log import Offsets
 
 
@@ -89,14 +92,50 @@ class Build:
     """The option `plan`, if that has changed and is the reason."""
 
 
-Epoch: TypeAlias = Batch | Cleaning | Closing | Takeover | Build
+@dataclass(frozen=True, slots=True)
+class Backfill:
+    """Stored rows, of groups in [low, high), go to the stages of a plan in transition that build."""
+
+    low: int
+    high: int
+    feeds: tuple[Feed, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """The state is another plan's from now on, without any row being touched: a migration begins (the plan is in
+    transition then), ends, or is given up."""
+
+    plan: JoinPlan
+    move: Literal["begin", "end", "give up"]
+    strategy: str
+    reason: str
+    entry: int | None = None
+    asked: str | None = None
+    built: Built | None = None
+    """At the end: which stores of the plan were built."""
+
+
+Epoch: TypeAlias = Batch | Cleaning | Closing | Takeover | Build | Backfill | Switch
+
+
+def plan_after(plan: JoinPlan, epoch: Epoch) -> JoinPlan:
+    """The plan that the state is of after an epoch."""
+    return epoch.plan if isinstance(epoch, Build | Switch) else plan
+
+
+def plan_run(plan: JoinPlan, epoch: Epoch) -> JoinPlan:
+    """The plan that the stages of an epoch are of."""
+    if isinstance(epoch, Build):
+        return epoch.plan
+    return build_alone(plan) if isinstance(epoch, Backfill) else plan
 
 
 def orders_of(epoch: Epoch) -> tuple[Order, ...]:
     match epoch:
         case Batch(_, orders, _) | Cleaning(orders, _):
             return orders
-        case Closing() | Takeover() | Build():
+        case Closing() | Takeover() | Build() | Backfill() | Switch():
             return ()
         case _:
             assert_never(epoch)
@@ -113,10 +152,12 @@ def stages_of(plan: JoinPlan, epoch: Epoch) -> range:
             return range(plan.stage_count)
         case Closing():
             return range(len(plan.stages), plan.stage_count)
-        case Takeover():
+        case Takeover() | Switch():
             return range(0)
         case Build(new):
             return range(len(new.stages))
+        case Backfill():
+            return range(plan.build_count)
         case _:
             assert_never(epoch)
 
@@ -129,7 +170,7 @@ def shows(plan: JoinPlan, epoch: Epoch, reports: Sequence[SlotReport]) -> bool:
         case Cleaning():
             found = "results" if plan.aggregate is None else "joined"
             return any(report.counts.get(found, 0) for report in reports)
-        case Takeover() | Build():
+        case Takeover() | Build() | Backfill() | Switch():
             return False
         case _:
             assert_never(epoch)
@@ -137,4 +178,7 @@ def shows(plan: JoinPlan, epoch: Epoch, reports: Sequence[SlotReport]) -> bool:
 
 def can_take(plan: JoinPlan, order: Order) -> bool:
     """Whether a stage can carry out an order: groups of aggregates and of hops are never closed."""
-    return order.stage < len(plan.stages) and not plan.stages[order.stage].hops
+    if order.stage >= len(plan.stages):
+        return False
+    stage = plan.stages[order.stage]
+    return not stage.hops and not stage.is_built

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from watersmeet.epoch.kinds import Switch
 from watersmeet.plan.buckets import bucket_width_us
-from watersmeet.plan.layout import StoreName
+from watersmeet.plan.layout import BUILD, StoreName
 from watersmeet.plan.partitioning import even_assignment
 from watersmeet.plan.placement import Placement
 from watersmeet.plan.stages import JoinPlan
-from watersmeet.plan.state_matching import store_names
-from watersmeet.state.manifest import ExtentRef, Manifest, SlotState
+from watersmeet.plan.state_matching import Built, pinned_stores, store_names
+from watersmeet.state.manifest import ExtentRef, Manifest, MigrationState, SlotState
 
 
 def ready_to_build(manifest: Manifest, old: JoinPlan, new: JoinPlan) -> Manifest:
@@ -42,6 +43,42 @@ def without_other_stores(manifest: Manifest, plan: JoinPlan) -> Manifest:
         extents=extents,
         segments={name: ref for name, ref in manifest.segments.items() if name in used},
     )
+
+
+def switched(manifest: Manifest, epoch: Switch) -> Manifest:
+    """The state after a migration has begun, ended or been given up, by its epoch."""
+    plan = epoch.plan
+    match epoch.move:
+        case "begin":
+            going = MigrationState(epoch.strategy, epoch.reason, 0, epoch.asked)
+            pinned = {replace_track(layout.name, ""): layout.name for layout in pinned_stores(plan).values()}
+            extents: tuple[SlotState, ...] = tuple(
+                {**state, **{pin: state[name] for name, pin in pinned.items() if name in state}}
+                for state in manifest.extents
+            )
+            return replace(manifest, extents=extents, migration=going)
+        case "end":
+            assert epoch.built is not None
+            extents = tuple(_taken(plan, state, epoch.built, slot) for slot, state in enumerate(manifest.extents))
+            return without_other_stores(replace(manifest, extents=extents, migration=None), plan)
+        case "give up":
+            return without_other_stores(replace(manifest, migration=None), plan)
+
+
+def _taken(plan: JoinPlan, state: SlotState, built: Built, slot: int) -> SlotState:
+    """What a slot has by the new plan: stores that were built beside the running ones, and those that are shared."""
+    found = {name: mine for name, mine in state.items() if not name.track}
+    for stage, by_slot in enumerate(built):
+        layouts = plan.layouts(stage, slot)
+        for number in by_slot[slot]:
+            name = layouts[number].name
+            if mine := state.get(replace_track(name, BUILD), ()):
+                found[name] = mine
+    return found
+
+
+def replace_track(name: StoreName, track: str) -> StoreName:
+    return name._replace(track=track)
 
 
 def _keys(plan: JoinPlan) -> list[str]:

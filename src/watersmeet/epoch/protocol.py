@@ -53,7 +53,9 @@ from watersmeet.state.spark_log import LogEnd, Offsets
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """All that is due without new rows is done."""
+    """All that is due without new rows is done; if sources are silent, nothing waits meanwhile."""
+
+    is_silent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,14 @@ class Migrate:
     """The option `plan`, if that has changed and is the reason."""
 
 
-Goal: TypeAlias = Rest | JoinBatch | CleanUp | Migrate
+@dataclass(frozen=True, slots=True)
+class Abort:
+    """No migration is under way; why that is wanted."""
+
+    reason: str
+
+
+Goal: TypeAlias = Rest | JoinBatch | CleanUp | Migrate | Abort
 
 # Events
 
@@ -114,7 +123,7 @@ class CleanUpAsked:
 
 @dataclass(frozen=True, slots=True)
 class MigrationAsked:
-    goal: Migrate
+    goal: Migrate | Abort
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +319,7 @@ def advance(state: State, event: Event) -> Advanced:
         case MigrationAsked(goal):
             return _decide(_expecting(state, Phase.IDLE), goal)
         case SourcesSilent():
-            return _decide(_expecting(state, Phase.IDLE), Rest())
+            return _decide(_expecting(state, Phase.IDLE), Rest(is_silent=True))
         case Looked(files):
             return _run(replace(_expecting(state, Phase.LOOKING), seen=files), Takeover())
         case Decided(epoch):

@@ -56,6 +56,8 @@ class SlotTask:
     """In a build epoch: the stores to be made of stored rows; the others are only read. None: rows are joined."""
     joins: bool = False
     """In a build epoch: whether results of the topmost node, or of the hops, are sent on."""
+    is_old: bool = False
+    """Whether the rows are stored ones: none of them is late, and none has just arrived."""
     shares: Mapping[str, float] = field(default_factory=dict)
     """By segment that extents of other slots name, too: which part of its bytes is this slot's (`state/shares.py`)."""
 

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from watersmeet.epoch.frontiers import Debt, debts, frontier, frontier_of_stage, holds
-from watersmeet.epoch.kinds import Build, Clean, Closing, Epoch, Spill, can_take, orders_of, stages_of
+from watersmeet.epoch.kinds import Backfill, Build, Clean, Closing, Epoch, Spill, can_take, orders_of, stages_of
 from watersmeet.epoch.memory_shares import MemoryShares
 from watersmeet.epoch.owing import extents_of_stage
 from watersmeet.epoch.task import SlotTask
 from watersmeet.plan.stages import Index, JoinPlan
-from watersmeet.plan.state_matching import Rebuild
+from watersmeet.plan.state_matching import Feed
 from watersmeet.state.groups import NO_GROUPS, Groups
-from watersmeet.state.manifest import ExtentRef, Manifest
+from watersmeet.state.manifest import ExtentRef, Manifest, within
 from watersmeet.state.shares import byte_shares
 
 
@@ -32,21 +32,35 @@ def tasks_of(
         made = [_task(plan, before, epoch, stage, slot, owed, memory) for slot in range(before.slots)]
         shares = byte_shares([task.extents for task in made])
         tasks[stage] = [replace(task, shares=mine) if mine else task for task, mine in zip(made, shares, strict=True)]
-    if isinstance(epoch, Build):
-        tasks[feeding_stage(plan)] = [_feeding(plan, before, epoch.rebuild, slot) for slot in range(before.slots)]
+    if feeds := feeds_in(epoch):
+        number = feeding_stage(plan, epoch)
+        tasks[number] = [_feeding(before, epoch, feeds, number, slot) for slot in range(before.slots)]
     return tasks
 
 
-def feeding_stage(plan: JoinPlan) -> int:
-    """The number by which tasks are known that feed stored rows to a build. (An aggregation has it otherwise.)"""
-    return len(plan.stages)
+def feeds_in(epoch: Epoch) -> tuple[Feed, ...]:
+    """Where stored rows go in an epoch."""
+    match epoch:
+        case Build():
+            return epoch.rebuild.feeds
+        case Backfill():
+            return epoch.feeds
+        case _:
+            return ()
 
 
-def _feeding(plan: JoinPlan, before: Manifest, rebuild: Rebuild, slot: int) -> SlotTask:
-    reads = tuple(before.of(slot, [feed.source.name]) for feed in rebuild.feeds)
+def feeding_stage(plan: JoinPlan, epoch: Epoch) -> int:
+    """The number by which tasks are known that feed stored rows to the stages of an epoch."""
+    return stages_of(plan, epoch).stop
+
+
+def _feeding(before: Manifest, epoch: Epoch, feeds: Sequence[Feed], number: int, slot: int) -> SlotTask:
+    reads = tuple(before.of(slot, [feed.source.name]) for feed in feeds)
+    if isinstance(epoch, Backfill):
+        reads = tuple(within(extents, epoch.low, epoch.high) for extents in reads)
     return SlotTask(
         epoch=before.epoch + 1,
-        stage=feeding_stage(plan),
+        stage=number,
         slot=slot,
         attempt="",
         watermark_us=before.watermark_us,
@@ -93,6 +107,7 @@ def _task(
         memory_bytes=None if memory is None else memory[slot][stage],
         build=build,
         joins=joins,
+        is_old=isinstance(epoch, Build | Backfill),
     )
 
 

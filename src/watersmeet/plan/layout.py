@@ -33,6 +33,10 @@ from watersmeet.query.expressions import Column, columns_of
 from watersmeet.query.logical import JoinQuery
 from watersmeet.query.types import recoverable
 
+BUILD = "build"
+"""The track of stores that are built beside those of the running plan."""
+PINNED = "pinned"
+"""Of stores of the running plan, as they were when a migration began."""
 LIMIT = "_limit"
 GROUP = "_group"
 
@@ -66,6 +70,8 @@ class StoreName(NamedTuple):
     streams: str
     key: str
     layout: str
+    track: str = ""
+    """Empty in the plan that runs; otherwise what a migration under way has the store for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +89,15 @@ class StoreLayout:
     """The payload column that holds `limit`, in stores of results of a windowed query."""
     trail: tuple[Key, ...] = ()
     """Earlier keys of the rows; the last payload columns hold their groups under these."""
+    track: str = ""
+    """The track of its plan: empty, or `BUILD`."""
     name: StoreName = dataclasses.field(init=False, repr=False, compare=False)
     """The name of the store in a checkpoint."""
 
     def __post_init__(self) -> None:
         streams = self.label.replace("(", "").replace(")", "").split()
         fields = ", ".join(f"{column.name} {column.type}" for column in self.payload)
-        object.__setattr__(self, "name", StoreName(" ".join(sorted(streams)), self.key, fields))
+        object.__setattr__(self, "name", StoreName(" ".join(sorted(streams)), self.key, fields, self.track))
 
     def group_column(self, key: Key) -> int:
         """The payload column that holds the groups under an earlier key."""

@@ -18,7 +18,7 @@ from watersmeet.plan.aggregate import AggregatePlan, OutputMode, plan_aggregate
 from watersmeet.plan.frame import Frame, frame_of, time_type_of
 from watersmeet.plan.hops import HopStage, first_user, hop_stages, is_mixed
 from watersmeet.plan.keys import GROUPS_KEY, Key, node_key
-from watersmeet.plan.layout import Field, StoreLayout, field_type, lay_out
+from watersmeet.plan.layout import BUILD, Field, StoreLayout, field_type, lay_out
 from watersmeet.plan.nodes import NodePlan, label_of, plan_node
 from watersmeet.plan.probe_orders import NO_ORDERS, ProbeOrders
 from watersmeet.plan.tree import Join, Leaf, Tree, nodes_of, streams_of
@@ -85,6 +85,13 @@ class StagePlan:
     """The topmost node of the stage, or the node that it has hops of."""
     hops: tuple[HopPlan, ...] = ()
     indexes: tuple[Index, ...] = ()
+    is_silent: bool = False
+    """Whether what arrives is stored and not joined by the topmost node, or by the hops."""
+
+    @property
+    def is_built(self) -> bool:
+        """Whether the stage is of a plan that is built beside the running one."""
+        return self.inputs[0].track == BUILD
 
     def shape(self, slot: int) -> tuple[NodePlan, ...]:
         return self.shapes[slot % len(self.shapes)]
@@ -134,6 +141,13 @@ class JoinPlan:
     aggregate: AggregatePlan | None = None
     orders: ProbeOrders = field(default_factory=dict)
     """The probe orders of the nodes whose orders differ from the tree's."""
+    towards: JoinPlan | None = None
+    """The plan that is built beside this one: the stages of its state come first (`plan/transition.py`)."""
+
+    @property
+    def build_count(self) -> int:
+        """How many stages are of the plan that is built."""
+        return sum(stage.is_built for stage in self.stages)
 
     @property
     def stage_count(self) -> int:
@@ -145,8 +159,9 @@ class JoinPlan:
         return self.frame.time_type is not None
 
     def places(self, stream: int) -> list[Place]:
-        """The inputs that a stream's rows are sent to; the first is where they are counted."""
-        return _places([stage.inputs for stage in self.stages], Leaf(stream))
+        """The inputs that a stream's rows are sent to; the first is where they are counted: in the running plan."""
+        found = _places([stage.inputs for stage in self.stages], Leaf(stream))
+        return sorted(found, key=lambda place: self.stages[place.stage].is_built)
 
     def layouts(self, stage: int, slot: int) -> list[StoreLayout]:
         """The stores that a slot keeps in a stage, by their number there."""
@@ -164,7 +179,8 @@ class JoinPlan:
         if stage == len(self.stages):
             return GROUPS_KEY
         streams = sorted(self.names[stream] for stream in streams_of(self.stages[stage].node))
-        return f"{' '.join(streams)} by {self.key_of_stage(stage)}"
+        name = f"{' '.join(streams)} by {self.key_of_stage(stage)}"
+        return f"{name} ({BUILD})" if self.stages[stage].is_built else name
 
     def heir(self, stage: int) -> int:
         """The stage that carries the reports of a stage to the driver."""

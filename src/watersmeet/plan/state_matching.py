@@ -16,9 +16,10 @@ A node over several keys that has to join gets the rows of all its inputs again,
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
-from watersmeet.plan.layout import StoreLayout, StoreName
+from watersmeet.plan.layout import PINNED, StoreLayout, StoreName
 from watersmeet.plan.stages import JoinPlan, Place
 from watersmeet.plan.tree import Leaf
 
@@ -31,13 +32,16 @@ class Feed:
     source: StoreLayout
 
 
+Built: TypeAlias = tuple[tuple[tuple[int, ...], ...], ...]
+"""By stage and slot: the stores that are not shared, by their number there."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rebuild:
     """How the state of a new plan is made of that of an old one."""
 
     feeds: tuple[Feed, ...]
-    built: tuple[tuple[tuple[int, ...], ...], ...]
-    """By stage and slot: the stores that are not shared, by their number there."""
+    built: Built
     joins: tuple[bool, ...]
     """By stage: whether its topmost node joins; in a stage of hops, whether its hops do."""
 
@@ -60,7 +64,7 @@ def rebuild(old: JoinPlan, new: JoinPlan, slots: int) -> Rebuild:
     )
     wanted = {place for stage in stages for place in _places(new, stage) if _is_missing(new, place, known)}
     joins = _joins(new, wanted)
-    sources = _leaf_stores(old)
+    sources = leaf_stores(old)
     feeds = tuple(
         Feed(place, sources[stream])
         for stream in range(len(new.names))
@@ -71,8 +75,14 @@ def rebuild(old: JoinPlan, new: JoinPlan, slots: int) -> Rebuild:
 
 
 def store_names(plan: JoinPlan, slot: int) -> set[StoreName]:
-    """The stores that a slot keeps, those of the aggregation included."""
-    return {layout.name for stage in range(plan.stage_count) for layout in plan.layouts(stage, slot)}
+    """The stores that a slot keeps, those of the aggregation and what a migration has pinned included."""
+    found = {layout.name for stage in range(plan.stage_count) for layout in plan.layouts(stage, slot)}
+    return found if plan.towards is None else found | {layout.name for layout in pinned_stores(plan).values()}
+
+
+def pinned_stores(plan: JoinPlan) -> dict[int, StoreLayout]:
+    """By stream, the store whose rows a migration feeds, as it was when that began."""
+    return {stream: replace(layout, track=PINNED) for stream, layout in leaf_stores(plan).items()}
 
 
 def _names(plan: JoinPlan, slot: int) -> set[StoreName]:
@@ -107,10 +117,10 @@ def _joins(plan: JoinPlan, wanted: set[Place]) -> list[bool]:
     return joins
 
 
-def _leaf_stores(plan: JoinPlan) -> dict[int, StoreLayout]:
-    """A store of every stream; all of them keep the same fields."""
+def leaf_stores(plan: JoinPlan) -> dict[int, StoreLayout]:
+    """A store of every stream in the plan that runs; all of them keep the same fields."""
     found: dict[int, StoreLayout] = {}
-    for stage in range(len(plan.stages)):
+    for stage in range(plan.build_count, len(plan.stages)):
         for layout in plan.layouts(stage, 0):
             if isinstance(layout.tree, Leaf):
                 found.setdefault(layout.tree.stream, layout)

@@ -20,10 +20,10 @@ from watersmeet.epoch import protocol
 from watersmeet.epoch.after import Clock, left_over, manifest_after, nothing_yet, plan_in_words, resumed
 from watersmeet.epoch.driving import Drive, handlers_of
 from watersmeet.epoch.events import Event
-from watersmeet.epoch.kinds import Build, Order, has_rows
+from watersmeet.epoch.kinds import Build, Order, Switch, has_rows, plan_after, plan_run
 from watersmeet.epoch.migrating import ready_to_build
 from watersmeet.epoch.task import Outcome, SlotReport, intake_of
-from watersmeet.epoch.tasks import tasks_of
+from watersmeet.epoch.tasks import feeds_in, tasks_of
 from watersmeet.plan.default_tree import default_tree
 from watersmeet.plan.fingerprint import plan_text
 from watersmeet.plan.stages import JoinPlan, plan_join
@@ -51,10 +51,11 @@ class InProcessQuery:
         require_no_spark(query, self.plan)
         self.checkpoint = Checkpoint(folder)
         known = self.checkpoint.plan()
-        if known is not None and known.trees != plan_text(self.plan):  # it was migrated
+        if known is not None and (known.towards is not None or known.trees != plan_text(self.plan)):  # it was migrated
             self.plan = plan_in_words(query, known, given.partitions, given.mode)
         self.slots = Slots(query, self.plan, self.checkpoint, given)
         self.coordinator = Coordinator(self.plan, given.slots, given.memory_budget_bytes, given.spill)
+        self.coordinator.rows_at_once = given.rows_at_once
         self.attempts = Attempts(self.checkpoint, given.cut)
         self.events: Sequence[Event] = ()
         """What the last epoch changed beside the state."""
@@ -67,7 +68,7 @@ class InProcessQuery:
         self._emitted: pa.Table | None = None
         self._shown: list[pa.Table] = []
         self._dealt: tuple[Manifest | None, Manifest] | None = None
-        self._building: Build | None = None
+        self._changing: Build | Switch | None = None
         self.drive = Drive(handlers_of(self))
         last = self.checkpoint.latest(self.plan)
         is_acknowledged = last is not None and self.checkpoint.is_acknowledged(last.epoch)
@@ -139,6 +140,11 @@ class InProcessQuery:
         yield from self.recovery()
         yield from self.drive.steps(protocol.MigrationAsked(goal))
 
+    def aborting(self) -> Iterator[protocol.Command]:
+        """The steps that end a migration without its plan, from recovery on."""
+        yield from self.recovery()
+        yield from self.drive.steps(protocol.MigrationAsked(protocol.Abort(ASKED_FOR)))
+
     def resting(self) -> Iterator[protocol.Command]:
         """The steps while sources are silent, from recovery on."""
         yield from self.recovery()
@@ -171,17 +177,17 @@ class InProcessQuery:
 
     def _run(self, command: protocol.Run) -> protocol.Event:
         epoch, before = command.epoch, self._before(command.before)
-        plan, slots = self.plan, self.slots
-        self._building = epoch if isinstance(epoch, Build) else None
-        if isinstance(epoch, Build):
-            before = ready_to_build(before, plan, epoch.plan)
-            plan, slots = epoch.plan, Slots(self.query, epoch.plan, self.checkpoint, self.setup)
+        self._changing = epoch if isinstance(epoch, Build | Switch) else None
+        plan, after_plan = plan_run(self.plan, epoch), plan_after(self.plan, epoch)
+        slots = self.slots if plan is self.plan else Slots(self.query, plan, self.checkpoint, self.setup)
+        if self._changing is not None:
+            before = ready_to_build(before, self.plan, after_plan)
         if not self.checkpoint.is_prepared:
             self.checkpoint.prepare()
         if self.setup.memory is not None and self._drops.recent.get(before.epoch, True):
             self._sweep_memory(self.setup.memory, before)
         tasks = tasks_of(plan, before, epoch, self.coordinator.memory_for(epoch))
-        feeds = epoch.rebuild.feeds if isinstance(epoch, Build) else None
+        feeds = feeds_in(epoch)
         batch = self._batch if has_rows(epoch) else {}
         self._emitted, reports = self.attempts.run(
             lambda cut: slots.run(before, tasks, batch, cut, feeds), has_tasks=bool(tasks)
@@ -190,7 +196,7 @@ class InProcessQuery:
         outcome = Outcome(reports, intake_of(plan, reports))
         self._reports, self.events = reports, events
         place: Literal["sink", "checkpoint"] = "checkpoint" if self.setup.parts is None else "sink"
-        after = manifest_after(plan, before, epoch, outcome, self._clock, events=events, results_in=place)
+        after = manifest_after(after_plan, before, epoch, outcome, self._clock, events=events, results_in=place)
         remove_results(self.slots.results, left_over(outcome, after))
         return protocol.JobDone(after)
 
@@ -201,14 +207,14 @@ class InProcessQuery:
     def _commit(self, command: protocol.Commit) -> protocol.Event:
         if not self.checkpoint.commit(command.manifest):
             return protocol.Fenced()
-        if self._building is not None:
-            self._adopt(self._building)
+        if self._changing is not None:
+            self._adopt(self._changing)
         return protocol.Committed()
 
-    def _adopt(self, built: Build) -> None:
-        """Go on by the plan that was built."""
-        self.coordinator = self.coordinator.migrated(built, self.manifest)
-        self.plan, self.slots = built.plan, Slots(self.query, built.plan, self.checkpoint, self.setup)
+    def _adopt(self, epoch: Build | Switch) -> None:
+        """Go on by the plan that an epoch has left."""
+        self.coordinator = self.coordinator.migrated(epoch, self.manifest)
+        self.plan, self.slots = epoch.plan, Slots(self.query, epoch.plan, self.checkpoint, self.setup)
         self._dealt = None
 
     def _send(self, command: protocol.Send) -> protocol.Event:

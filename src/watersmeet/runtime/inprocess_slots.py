@@ -10,6 +10,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from watersmeet.adaptation.migration import ROWS_AT_ONCE
 from watersmeet.adaptation.spilling import SpillSettings
 from watersmeet.engine.aggregate import aggregate_step
 from watersmeet.engine.compaction import Merging
@@ -21,7 +22,7 @@ from watersmeet.engine.rebuild import fed_rows
 from watersmeet.engine.step import step
 from watersmeet.epoch.after import arrived
 from watersmeet.epoch.task import SlotReport, SlotTask
-from watersmeet.epoch.tasks import feeding_stage, named
+from watersmeet.epoch.tasks import named
 from watersmeet.plan.aggregate import OutputMode
 from watersmeet.plan.partitioning import DEFAULT_PARTITIONS
 from watersmeet.plan.placement import Placement
@@ -76,6 +77,8 @@ class Setup:
     not sent is lost with the runner."""
     placement: Callable[[Iterable[str]], Placement] | None = None
     """Which slot owns which group of the keys given; None: as the checkpoint has it, or evenly."""
+    rows_at_once: int = ROWS_AT_ONCE
+    """Stored rows that one epoch of a backfill feeds."""
 
 
 class Slots:
@@ -96,12 +99,12 @@ class Slots:
         tasks: Mapping[int, Sequence[SlotTask]],
         batch: Mapping[str, pa.Table],
         cut: Cut,
-        feeds: Sequence[Feed] | None = None,
+        feeds: Sequence[Feed] = (),
     ) -> tuple[pa.Table, list[SlotReport]]:
-        """The results of an epoch, as slots emit them, and the reports. A build gets its rows by `feeds`."""
+        """The results of an epoch, as slots emit them, and the reports. Stored rows come by `feeds`."""
         inboxes = self.frames.inboxes(batch)
-        if feeds is not None:
-            tasks, feeding = _without_feeding(self.plan, tasks)
+        if feeds:
+            tasks, feeding = _without_feeding(tasks)
             for task in feeding:
                 for one in fed_rows(self.plan, feeds, task, self._tiers(task)):
                     assert one.stage is not None
@@ -164,10 +167,10 @@ class Slots:
 
 
 def _without_feeding(
-    plan: JoinPlan, tasks: Mapping[int, Sequence[SlotTask]]
+    tasks: Mapping[int, Sequence[SlotTask]],
 ) -> tuple[Mapping[int, Sequence[SlotTask]], Sequence[SlotTask]]:
-    """The tasks of stages, and those that feed them."""
-    number = feeding_stage(plan)
+    """The tasks of stages, and those that feed them, which have the last number."""
+    number = max(tasks)
     return {stage: mine for stage, mine in tasks.items() if stage != number}, tasks[number]
 
 

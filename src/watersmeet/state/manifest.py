@@ -106,6 +106,8 @@ class PlanText:
 
     trees: str
     orders: Mapping[str, Sequence[Sequence[int]]] = field(default_factory=dict)
+    towards: PlanText | None = None
+    """The plan that is built beside it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +136,16 @@ NOTHING_SHOWN = Outbox(shows=False)
 
 
 @dataclass(frozen=True, slots=True)
+class MigrationState:
+    """How far a migration is: stored rows of groups below `fed` are in the state that is built."""
+
+    strategy: str
+    reason: str
+    fed: int = 0
+    asked: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
     """The state after one epoch."""
 
@@ -157,6 +169,8 @@ class Manifest:
     outbox: Outbox = NOTHING_SHOWN
     events: tuple[Mapping[str, Any], ...] = ()
     """What the epoch adapted, as the event log has it."""
+    migration: MigrationState | None = None
+    """The one that is under way."""
     asked: str | None = None
     """The option `plan` that the plan follows from, by a choice or by migrations; None: the plan itself."""
     rehearsed: int = 0
@@ -225,6 +239,11 @@ def _dealt(everything: Mapping[StoreName, Sequence[ExtentRef]], placement: Place
         if mine := tuple(part for extent in extents for part in _cut(extent, owned[name.key])):
             found[name] = mine
     return found
+
+
+def within(extents: Iterable[ExtentRef], low: int, high: int) -> tuple[ExtentRef, ...]:
+    """What of some extents lies in the groups [low, high)."""
+    return tuple(part for extent in extents for part in _cut(extent, extent.groups.within(low, high)))
 
 
 def _cut(extent: ExtentRef, groups: Groups) -> tuple[ExtentRef, ...]:

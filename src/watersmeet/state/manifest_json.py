@@ -3,9 +3,9 @@
     features    what the state uses beyond the plain format; a reader refuses one it does not know, by name. `checked`:
                 the last key is a checksum of all that stands before it (`state/sealed_json.py`)
     query       a hash of what identifies the query (`state/query_file.py`)
-    plan        {trees, orders}
+    plan        {trees, orders}, and `towards`, the same, if another one is built beside it
     placement   {slots, keys: {key: [[slot, so many groups], ...]}}
-    stores      [[streams, key, layout], ...]
+    stores      [[streams, key, layout], ...], and a track where a migration is under way
     segments    {name, bytes, crc}; all names in one text, with spaces between them
     held        by slot: [[store, so many extents], ...]
     extents     {segment, run, bucket, rows, expires}, in the order of `held`
@@ -15,6 +15,7 @@
     pieces      which extents a merge by range has made or cut
     estimates   which extents have rows that were not counted yet
     offsets     [query, hash, text] of the last batch; may be missing
+    migration   how far the one is that is under way; missing if none is
     asked       the option that the plan follows from; may be missing
     rehearsed   how many entries of the rehearsal script are done; missing if none
     counters, gauges, outbox, events, and the times of the streams
@@ -29,6 +30,7 @@ What they know is looked at before it is used (`state/manifest_shape.py`). Forma
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from itertools import groupby, islice
 from operator import attrgetter
 from typing import Any
@@ -45,6 +47,7 @@ from watersmeet.state.manifest import (
     SEVERAL,
     ExtentRef,
     Manifest,
+    MigrationState,
     Outbox,
     PlanText,
     ResultFile,
@@ -60,7 +63,8 @@ FORMAT_1 = 1
 FORMAT_VERSION = 2
 CHECKED = "checked"
 SEVERAL_GENERATIONS = "extents of several generations"
-FEATURES = frozenset({CHECKED, SEVERAL_GENERATIONS})
+MIGRATION = "a migration under way"
+FEATURES = frozenset({CHECKED, SEVERAL_GENERATIONS, MIGRATION})
 """What this version can read beyond the plain format."""
 NO_AGE = (ACTIVE, None)
 EXTENT_COLUMNS = ("segment", "run", "bucket", "rows", "expires")
@@ -84,12 +88,13 @@ def to_json(manifest: Manifest, query: str | None = None) -> bytes:
         "features": [
             CHECKED,
             *([SEVERAL_GENERATIONS] if any(extents[n].generation == SEVERAL for n in closed) else []),
+            *([] if manifest.migration is None else [MIGRATION]),
         ],
         **({} if query is None else {"query": query}),
         "epoch": manifest.epoch,
         "batch": manifest.batch,
         "offsets": None if (at := manifest.offsets) is None else [at.query, at.hash, at.text],
-        "plan": {"trees": manifest.plan.trees, "orders": dict(manifest.plan.orders)},
+        "plan": _plan_value(manifest.plan),
         "placement": {
             "slots": manifest.placement.slots,
             "keys": {key: to_lists(owners) for key, owners in manifest.placement.owners.items()},
@@ -108,7 +113,8 @@ def to_json(manifest: Manifest, query: str | None = None) -> bytes:
         "events": manifest.events,
         **({"rehearsed": manifest.rehearsed} if manifest.rehearsed else {}),
         **({} if manifest.asked is None else {"asked": manifest.asked}),
-        "stores": [[*name] for name in stores],
+        **({} if (going := manifest.migration) is None else {"migration": asdict(going)}),
+        "stores": [[*name] if name.track else [*name[:3]] for name in stores],
         "segments": {
             "name": " ".join(manifest.segments),
             "bytes": [ref.bytes for ref in refs],
@@ -171,7 +177,17 @@ def segment_names(value: dict[str, Any]) -> set[str]:
 
 def plan_of(value: dict[str, Any]) -> PlanText:
     """The plan of a manifest that `read_value` has read."""
-    return PlanText(value["plan"]["trees"], value["plan"]["orders"])
+    return _plan_text(value["plan"])
+
+
+def _plan_text(value: dict[str, Any]) -> PlanText:
+    towards = value.get("towards")
+    return PlanText(value["trees"], value["orders"], None if towards is None else _plan_text(towards))
+
+
+def _plan_value(plan: PlanText) -> dict[str, Any]:
+    value: dict[str, Any] = {"trees": plan.trees, "orders": dict(plan.orders)}
+    return value if plan.towards is None else {**value, "towards": _plan_value(plan.towards)}
 
 
 def from_value(value: dict[str, Any]) -> Manifest:
@@ -200,6 +216,7 @@ def from_value(value: dict[str, Any]) -> Manifest:
         outbox=Outbox(box["shows"], box["place"], tuple(ResultFile(*entry) for entry in box["files"])),
         events=tuple(value["events"]),
         rehearsed=value.get("rehearsed", 0),
+        migration=None if (going := value.get("migration")) is None else MigrationState(**going),
         asked=value.get("asked"),
         offsets=offsets_of(value),
     )

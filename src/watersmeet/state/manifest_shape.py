@@ -48,10 +48,12 @@ _COMMON: dict[str, Shape] = {
     "last_seen_ms": list_of(TIME),
 }
 HEAD = record({"format": anything, "features": list_of(text)})
+_PLAN: dict[str, Shape] = {"trees": text, "orders": mapping_of(list_of(list_of(COUNT)))}
+_MIGRATION = record({"strategy": text, "reason": text, "fed": GROUP, "asked": maybe(text)})
 FORMAT_2 = record(
     _COMMON
     | {
-        "plan": record({"trees": text, "orders": mapping_of(list_of(list_of(COUNT)))}),
+        "plan": record(_PLAN, optional={"towards": record(_PLAN)}),
         "placement": record(
             {"slots": whole(1, PARTITIONS_MAX), "keys": mapping_of(list_of(row(COUNT, whole(1, PARTITIONS_MAX))))}
         ),
@@ -60,7 +62,7 @@ FORMAT_2 = record(
         "gauges": mapping_of(mapping_of(number)),
         "outbox": record({"shows": truth, "place": one_of("sink", "checkpoint"), "files": list_of(RESULT_FILE)}),
         "events": list_of(mapping_of(anything)),
-        "stores": list_of(row(text, text, text)),
+        "stores": list_of(row(text, text, text, text, at_least=3)),
         "segments": record({"name": text, "bytes": list_of(COUNT), "crc": list_of(CRC)}),
         "held": list_of(list_of(row(COUNT, COUNT))),
         "extents": record(
@@ -77,7 +79,13 @@ FORMAT_2 = record(
         "estimates": list_of(COUNT),
         "closed": record({"extent": list_of(COUNT), "generation": list_of(GENERATION), "since": list_of(maybe(TIME))}),
     },
-    optional={"query": text, "offsets": maybe(row(text, text, text)), "rehearsed": COUNT, "asked": text},
+    optional={
+        "query": text,
+        "offsets": maybe(row(text, text, text)),
+        "rehearsed": COUNT,
+        "asked": text,
+        "migration": _MIGRATION,
+    },
 )
 EXTENT_1 = row(
     SEGMENT_NAME, COUNT, COUNT, TIME, COUNT, maybe(TIME), GROUP, GROUP, COUNT, maybe(TIME), truth, at_least=8
@@ -139,7 +147,7 @@ def _require_placement(placement: Mapping[str, Any], stores: Sequence[Sequence[s
         sizes.add(sum(count for _, count in pairs))
     _require(len(sizes) <= 1 and all(0 < size <= PARTITIONS_MAX for size in sizes), "placement has too many groups")
     _require(len({tuple(name) for name in stores}) == len(stores), "stores has a store twice")
-    unplaced = [key for _, key, _ in stores if key not in placement["keys"]]
+    unplaced = [key for _, key, *_ in stores if key not in placement["keys"]]
     _require(not unplaced, f"stores names keys that placement does not have: {shown(', '.join(unplaced))}")
 
 

@@ -21,7 +21,7 @@ from watersmeet.epoch import protocol
 from watersmeet.epoch.after import Clock, left_over, manifest_after, nothing_yet, resumed
 from watersmeet.epoch.driving import Drive, handlers_of
 from watersmeet.epoch.events import Event
-from watersmeet.epoch.kinds import Build, has_rows
+from watersmeet.epoch.kinds import Build, Switch, has_rows, plan_after, plan_run
 from watersmeet.epoch.migrating import ready_to_build
 from watersmeet.errors import FencedError, WatersmeetError
 from watersmeet.failpoints import failpoint
@@ -68,7 +68,7 @@ class EpochDriver:
         self._cause: Exception | None = None
         self._ran: Ran | None = None
         self._untold: list[Event] = []
-        self._building: Build | None = None
+        self._changing: Build | Switch | None = None
         last = checkpoint.latest(self.plan)
         is_acknowledged = last is not None and checkpoint.is_acknowledged(last.epoch)
         self._start = protocol.Started(last, is_acknowledged, checkpoint.spark_log.end(last))
@@ -114,7 +114,7 @@ class EpochDriver:
         """
         return self._between_batches(protocol.CleanUpAsked(reason))
 
-    def migrate(self, goal: protocol.Migrate) -> int:
+    def migrate(self, goal: protocol.Migrate | protocol.Abort) -> int:
         """Come to another plan; how many results were emitted on the way. Raises as `clean_up`."""
         return self._between_batches(protocol.MigrationAsked(goal))
 
@@ -178,16 +178,16 @@ class EpochDriver:
 
     def _run(self, command: protocol.Run) -> protocol.Event:
         started, outside = time.monotonic(), self._outside
-        epoch, before, plan = command.epoch, self._before(command.before), self.plan
-        self._building = epoch if isinstance(epoch, Build) else None
-        if isinstance(epoch, Build):
-            before, plan = ready_to_build(before, plan, epoch.plan), epoch.plan
+        epoch, before, plan = command.epoch, self._before(command.before), plan_after(self.plan, command.epoch)
+        self._changing = epoch if isinstance(epoch, Build | Switch) else None
+        if self._changing is not None:
+            before = ready_to_build(before, self.plan, plan)
         work = Work(epoch, before, self.coordinator.memory_for(epoch), self._drops.recent)
         rows: DataFrame | SparkSession = self._rowless
         if has_rows(epoch):
             assert self._batch is not None
             rows = self._batch
-        outcome = run_epoch(JobSetting(plan, outside.results, outside.folders), work, rows)
+        outcome = run_epoch(JobSetting(plan_run(self.plan, epoch), outside.results, outside.folders), work, rows)
         failpoint("after-job")
         events = [*self._untold, *self.coordinator.events(epoch, before, outcome.reports)]
         clock = Clock(now_ms(), outside.idle_timeout_ms, self._started_ms)
@@ -198,9 +198,9 @@ class EpochDriver:
 
     def _commit(self, command: protocol.Commit) -> protocol.Event:
         is_ours = self._outside.checkpoint.commit(command.manifest)
-        if is_ours and self._building is not None:
-            self.coordinator = self.coordinator.migrated(self._building, self._before(self._drive.state.last))
-            self.plan = self._building.plan
+        if is_ours and self._changing is not None:
+            self.coordinator = self.coordinator.migrated(self._changing, self._before(self._drive.state.last))
+            self.plan = self._changing.plan
         self._note_time("committed")
         return protocol.Committed() if is_ours else protocol.Fenced()
 

@@ -24,11 +24,11 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from watersmeet.engine.inbox import CHUNK_BYTES
-from watersmeet.epoch.kinds import Build, Epoch, stages_of
+from watersmeet.epoch.kinds import Backfill, Build, Epoch, stages_of
 from watersmeet.epoch.memory_shares import MemoryShares
 from watersmeet.epoch.task import Intake, Outcome, SlotReport, intake_of, no_intake, one_report_per_task
 from watersmeet.epoch.task_file import report_from_json, write_tasks
-from watersmeet.epoch.tasks import tasks_of
+from watersmeet.epoch.tasks import feeding_stage, feeds_in, tasks_of
 from watersmeet.plan.frame import REPORT, STAGE
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.runtime.spark.frames import filtered, frames, hashed, observed_intake, of_stage, split
@@ -97,7 +97,7 @@ class _Job:
     def __init__(self, setting: JobSetting, work: Work, folders: Folders) -> None:
         self.plan, self.results, self.query = setting.plan, setting.results, setting.results.query
         self.before, self.folders = work.before, folders
-        self._build = work.epoch if isinstance(work.epoch, Build) else None
+        self._epoch, self._is_build = work.epoch, isinstance(work.epoch, Build | Backfill)
         self._observation: Observation | None = None
 
     def run(self, rows: DataFrame | SparkSession, stages: range) -> Outcome:
@@ -127,7 +127,7 @@ class _Job:
 
     def _reports(self, rows: DataFrame | SparkSession, stages: range) -> DataFrame:
         plan, joins = self.plan, stages[0] < len(self.plan.stages)
-        if self._build is not None:
+        if self._is_build:
             return self._joined(rows).select(REPORT).filter(f"{REPORT} IS NOT NULL")
         last = self._joined(rows) if joins else self._nothing(rows)
         if plan.aggregate is None:
@@ -148,7 +148,7 @@ class _Job:
         """All stages of the join in their order: reports, and rows where they flow on."""
         plan, placement, last = self.plan, self.before.placement, len(self.plan.stages) - 1
         exchanged = split(plan, self._frames(rows), placement)
-        shows = plan.aggregate is None and self._build is None
+        shows = plan.aggregate is None and not self._is_build
         target = self.results.target() if shows and self.results.by_tasks else None
         sent: dict[int, list[DataFrame]] = defaultdict(list)
         for number, stage in enumerate(plan.stages):
@@ -169,9 +169,10 @@ class _Job:
 
     def _frames(self, rows: DataFrame | SparkSession) -> DataFrame:
         if isinstance(rows, SparkSession):
-            if self._build is None or not self._build.rebuild.feeds:
+            feeds = feeds_in(self._epoch)
+            if not feeds:
                 return no_frames(rows, self.plan)
-            work = feed_work(self.plan, self._build.rebuild.feeds, self.folders)
+            work = feed_work(self.plan, feeding_stage(self.plan, self._epoch), feeds, self.folders)
             return hashed(self.plan, self._nothing(rows).mapInArrow(work, frame_schema(self.plan)))
         if self.query.filters:
             self._observation = Observation()

@@ -28,7 +28,7 @@ from watersmeet.engine.rebuild import fed_rows
 from watersmeet.engine.step import step
 from watersmeet.epoch.task import SlotReport, SlotTask
 from watersmeet.epoch.task_file import read_dropped, read_task, report_to_json
-from watersmeet.epoch.tasks import feeding_stage, named
+from watersmeet.epoch.tasks import named
 from watersmeet.plan.frame import REPORT, RESULTS, STAGE
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.plan.state_matching import Feed
@@ -114,12 +114,12 @@ def group_work(plan: JoinPlan, folders: Folders, results: ResultFolder | None) -
     return work
 
 
-def feed_work(plan: JoinPlan, feeds: Sequence[Feed], folders: Folders) -> Work:
-    """Stored rows of a slot, as frames for the stages that build state of them."""
+def feed_work(plan: JoinPlan, stage: int, feeds: Sequence[Feed], folders: Folders) -> Work:
+    """Stored rows of a slot, as frames for the stages that build state of them; the number of its tasks is given."""
 
     def work(frames: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         deque(frames, maxlen=0)  # what made Spark start the task
-        task = _this_task(folders, feeding_stage(plan))
+        task = _this_task(folders, stage)
         for emitted in fed_rows(plan, feeds, task, folders.tiers(task)):
             yield for_spark(emitted.rows)
 

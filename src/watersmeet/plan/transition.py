@@ -1,0 +1,105 @@
+"""A plan in transition: the running plan, and beside it the stages that build the state of another one (M2, backfill).
+
+    stages 0 .. n-1     of the new plan, silent: what arrives is stored, and joined as far as stores above need it
+    stages n ..         of the running plan, which emits all results
+
+Both get all rows that arrive. Stores of the new plan are on a track of their own, so that two stores of one name can be
+told apart. Its topmost node joins nothing, and stages of which all stores are shared are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from math import lcm
+
+from watersmeet.plan.frame import frame_of
+from watersmeet.plan.layout import BUILD, StoreLayout
+from watersmeet.plan.stages import HopPlan, Index, JoinPlan, Place, StagePlan
+from watersmeet.plan.state_matching import Feed, Rebuild, pinned_stores, rebuild
+
+
+def in_transition(old: JoinPlan, new: JoinPlan) -> JoinPlan:
+    """The running plan with the stages that build the new one."""
+    joins = _joins(new, rebuild(old, new, slots=lcm(len(old.trees), len(new.trees))))
+    numbers = {stage: number for number, stage in enumerate(sorted(joins))}
+    build = tuple(_silent(new.stages[stage], stage, joins[stage], numbers) for stage in numbers)
+    shift = len(build)
+    moved = {stage: stage + shift for stage in range(len(old.stages))}
+    stages = (*build, *(_renumbered(stage, moved) for stage in old.stages))
+    aggregate = None if old.aggregate is None else replace(old.aggregate, stage=len(stages))
+    frame = frame_of([(stage.key_types, stage.inputs) for stage in stages], old.frame.time_type)
+    return replace(old, stages=stages, frame=frame, aggregate=aggregate, towards=new)
+
+
+def build_alone(plan: JoinPlan) -> JoinPlan:
+    """The stages of a plan in transition that build, as a plan: they have the same numbers."""
+    stages = plan.stages[: plan.build_count]
+    frame = frame_of([(stage.key_types, stage.inputs) for stage in stages], plan.frame.time_type)
+    return replace(plan, stages=stages, frame=frame, aggregate=None)
+
+
+def running_alone(plan: JoinPlan) -> JoinPlan:
+    """The plan that runs, of a plan in transition; or the plan itself."""
+    shift = plan.build_count
+    moved = {stage: stage - shift for stage in range(len(plan.stages))}
+    stages = tuple(_renumbered(stage, moved) for stage in plan.stages[shift:])
+    aggregate = None if plan.aggregate is None else replace(plan.aggregate, stage=len(stages))
+    frame = frame_of([(stage.key_types, stage.inputs) for stage in stages], plan.frame.time_type)
+    return replace(plan, stages=stages, frame=frame, aggregate=aggregate, towards=None)
+
+
+def feeds_of(plan: JoinPlan) -> tuple[Feed, ...]:
+    """Where the stages that build get the stored rows of streams, and from which pinned stores."""
+    sources = pinned_stores(plan)
+    return tuple(
+        Feed(place, sources[stream])
+        for stream in range(len(plan.names))
+        for place in plan.places(stream)
+        if plan.stages[place.stage].is_built
+    )
+
+
+def _joins(new: JoinPlan, how: Rebuild) -> dict[int, bool]:
+    """The stages of the new plan that build, and whether their results are wanted: by stores that are built, and by
+    every stage that builds, since it reads nothing of the running plan."""
+    joins = {stage: how.joins[stage] for stage in range(len(new.stages)) if how.joins[stage] or any(how.built[stage])}
+    for number in reversed(range(len(new.stages))):
+        stage = new.stages[number]
+        others = {place for place in _feeds(stage) if new.stages[place.stage].node != stage.node}
+        if any(place.stage in joins for place in others):
+            same = [n for n, other in enumerate(new.stages) if stage.hops and other.node == stage.node]
+            joins |= dict.fromkeys([number, *same], True)
+    return joins
+
+
+def _feeds(stage: StagePlan) -> list[Place]:
+    return [*stage.feeds, *(place for hop in stage.hops for place in hop.feeds)]
+
+
+def _silent(stage: StagePlan, number: int, joins: bool, numbers: Mapping[int, int]) -> StagePlan:
+    """A stage of the new plan, on the build track, whose results go to others that build. Hops that do not run need
+    only the indexes that their stage keeps."""
+    shapes = tuple(tuple(replace(node, inputs=_tracked(node.inputs)) for node in shape) for shape in stage.shapes)
+    hops = tuple(replace(hop, node=replace(hop.node, inputs=_tracked(hop.node.inputs))) for hop in stage.hops)
+    kept = [index for index in stage.indexes if joins or index.kept_in[0] == number]
+    indexes = tuple(replace(index, layout=replace(index.layout, track=BUILD)) for index in kept)
+    made = replace(stage, inputs=_tracked(stage.inputs), shapes=shapes, hops=hops, indexes=indexes, is_silent=not joins)
+    return _renumbered(made, numbers)
+
+
+def _tracked(layouts: Iterable[StoreLayout]) -> tuple[StoreLayout, ...]:
+    return tuple(replace(layout, track=BUILD) for layout in layouts)
+
+
+def _renumbered(stage: StagePlan, numbers: Mapping[int, int]) -> StagePlan:
+    """A stage of a plan whose stages have other numbers; what would go to others is not sent."""
+
+    def places(found: Sequence[Place]) -> tuple[Place, ...]:
+        return tuple(Place(numbers[place.stage], place.input) for place in found if place.stage in numbers)
+
+    hops = tuple(HopPlan(hop.node, hop.rows, hop.targets, places(hop.feeds)) for hop in stage.hops)
+    indexes = tuple(
+        Index(index.layout, index.arrivals, (numbers[index.kept_in[0]], index.kept_in[1])) for index in stage.indexes
+    )
+    return replace(stage, feeds=places(stage.feeds), hops=hops, indexes=indexes)
