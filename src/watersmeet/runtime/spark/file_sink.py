@@ -26,12 +26,13 @@ from pyspark.sql.types import StructType
 
 from watersmeet.errors import SinkError
 from watersmeet.plan.aggregate import OutputMode
+from watersmeet.runtime.spark.sink_places import writing_results
 from watersmeet.runtime.spark.sinks import Delivery, jvm_class, only_appends
 from watersmeet.runtime.spark.storable import unsupported_type
 from watersmeet.state.part_files import ANYBODY, Maker
 from watersmeet.state.sink_folder import LOG_FOLDER, Parts, SinkFolder
 from watersmeet.state.sink_owner import MARK, Owner
-from watersmeet.state.storage import create, local_path, writing
+from watersmeet.state.storage import create, local_path
 
 FILE_FORMATS = {
     "parquet": "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat",
@@ -73,7 +74,9 @@ class FileSink:
         """Refuse a column that the format cannot hold: when it is written, its epoch is committed."""
         writer = jvm_class(spark, FILE_FORMATS[self.format])()
         for field in schema.fields:
-            if not writer.supportDataType(spark._jsparkSession.parseDataType(field.dataType.json())):
+            if field.name not in self.partition_by and not writer.supportDataType(
+                spark._jsparkSession.parseDataType(field.dataType.json())
+            ):
                 raise unsupported_type(field, f"{self.format} files cannot hold that")
 
     def require_epochs(self, spark: SparkSession, sent: int, committed: int) -> None:
@@ -109,7 +112,7 @@ class FileSink:
         """Take the folder for a checkpoint, unless another has: of two that start at once, one is refused. To be called
         when nothing is left that may refuse the query: it is the first write to the sink."""
         if self.local is not None:
-            with writing(self.local.folder):
+            with writing_results(self.local.folder):
                 self.local.prepare()
             create(self.local.log.folder / MARK, owner.to_json())
         else:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
 
 from pyspark.sql import SparkSession
 
@@ -15,12 +15,12 @@ from watersmeet.errors import OptionError, unknown_name
 from watersmeet.optimizer.strategies import AUTO
 from watersmeet.plan.partitioning import DEFAULT_PARTITIONS, PARTITIONS_MAX
 from watersmeet.runtime.spark.memory import DEFAULT_LOCATION, budget_per_slot
+from watersmeet.runtime.spark.session_settings import session_options
 from watersmeet.units import parse_bytes, parse_duration_us
 
 OptionValue = str | Policy
 DEFAULT_CPU_BUDGET = 1.0
 DEFAULT_EXPLORATION_US = 100_000
-PREFIX = "spark.watersmeet."
 KNOWN = {
     "slots": "workers of the join; default: the cores Spark offers",
     "plan": "the join tree, such as (a b c) or ((a b) c); mjoin, bjtree; or how to find it: auto, mjoin-init, "
@@ -69,19 +69,21 @@ def option_name(name: str) -> str:
     raise unknown_name("option", "options", name, KNOWN, "UNKNOWN_OPTION")
 
 
-def option_text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
 def resolve(spark: SparkSession, given: Mapping[str, OptionValue]) -> JoinOptions:
     """Options as given, else from the session, else the defaults."""
-    text = {name: spark.conf.get(PREFIX + name, None) for name in KNOWN}
+    return read_options(session_options(spark, KNOWN) | dict(given), spark.sparkContext.defaultParallelism)
+
+
+def read_options(given: Mapping[str, OptionValue], parallelism: int) -> JoinOptions:
+    """Options as values, by their own spelling; `parallelism` is how many slots there are by default."""
+    text: dict[str, str | None] = dict.fromkeys(KNOWN)
     text |= {name: value for name, value in given.items() if isinstance(value, str)}
     policies = [value for value in given.values() if not isinstance(value, str)]
     slots = text["slots"]
     partitions = _whole("partitions", text["partitions"] or str(DEFAULT_PARTITIONS), PARTITIONS_MAX)
-    count = spark.sparkContext.defaultParallelism if slots is None else _whole("slots", slots, partitions)
+    count = parallelism if slots is None else _whole("slots", slots, partitions)
     budget, idle = text["memoryBudget"], text["idleTimeout"]
+    budget_bytes = None if budget is None else _read("memoryBudget", budget, parse_bytes)
     location, count = text["memoryLocation"] or DEFAULT_LOCATION, min(count, partitions)
     return JoinOptions(
         slots=count,
@@ -89,9 +91,9 @@ def resolve(spark: SparkSession, given: Mapping[str, OptionValue]) -> JoinOption
         cpu_budget=_cpu_budget(text["cpuBudget"]),
         exploration_s=_exploration_s(text["explorationTime"]),
         partitions=partitions,
-        memory_budget_bytes=budget_per_slot(location, count, None if budget is None else parse_bytes(budget)),
+        memory_budget_bytes=budget_per_slot(location, count, budget_bytes),
         memory_location=location,
-        idle_timeout_ms=None if idle is None else parse_duration_us(idle) // 1000,
+        idle_timeout_ms=None if idle is None else _read("idleTimeout", idle, parse_duration_us) // 1000,
         confidence=_level(text["confidence"]),
         expected_rows=_expected(text["expectedRows"]),
         spill=_policy(policies[0] if policies else text["spill"], text["confidence"]),
@@ -114,7 +116,16 @@ def _cpu_budget(text: str | None) -> float:
 
 
 def _exploration_s(text: str | None) -> float:
-    return (DEFAULT_EXPLORATION_US if text is None else parse_duration_us(text, allow_zero=True)) / 1e6
+    read = partial(parse_duration_us, allow_zero=True)
+    return (DEFAULT_EXPLORATION_US if text is None else _read("explorationTime", text, read)) / 1e6
+
+
+def _read(name: str, text: str, read: Callable[[str], int]) -> int:
+    """A duration or a size; an error names the option."""
+    try:
+        return read(text)
+    except OptionError as error:
+        raise OptionError(f"option {name}: {error.message}", hint=error.hint, error_class=error.error_class) from None
 
 
 def _policy(given: OptionValue | None, confidence: str | None) -> Policy | None:
@@ -181,5 +192,5 @@ def _whole(name: str, text: str, largest: int) -> int:
     except ValueError:
         value = 0
     if not 1 <= value <= largest:
-        raise OptionError(f"option {name} must be a whole number from 1 to {largest}, not '{text}'")
+        raise OptionError(f"option {name} must be a whole number from 1 to {largest}, not '{text}'", hint="such as 4")
     return value
