@@ -107,10 +107,10 @@ def _run(chosen: argparse.Namespace, given: list[str]) -> int:
         )
     trigger = chosen.trigger or (None if any(spec.is_live for spec in asked.streams) else "available-now")
 
-    from watersmeet.cli import on_spark  # Spark is loaded only when it is needed
+    from watersmeet.cli import before_spark, on_spark  # Spark is loaded only when it is needed
 
-    predicates = _predicates(chosen)
-    on_spark.check_options(chosen.option)
+    before_spark.check_sink(sink, checkpoint)
+    predicates = _checked(chosen)
     with on_spark.session(chosen.master, dict(chosen.conf), chosen.packages, say) as spark, on_spark.spark_errors():
         join = on_spark.build_join(spark, asked.text, asked.streams, chosen.option, predicates, say)
         query = on_spark.start(join, sink, checkpoint, chosen.mode, trigger)
@@ -164,8 +164,7 @@ def _explain(chosen: argparse.Namespace, given: list[str]) -> int:
 
     from watersmeet.cli import on_spark
 
-    predicates = _predicates(chosen)
-    on_spark.check_options(chosen.option)
+    predicates = _checked(chosen)
     with on_spark.session(chosen.master, dict(chosen.conf), chosen.packages, _say) as spark, on_spark.spark_errors():
         join = on_spark.build_join(spark, asked.text, asked.streams, chosen.option, predicates, _say)
         planner, options = on_spark.planner_of(join)
@@ -221,9 +220,13 @@ def _text(chosen: argparse.Namespace) -> str:
         ) from None
 
 
-def _predicates(chosen: argparse.Namespace) -> dict[str, Callable[..., Any]]:
+def _checked(chosen: argparse.Namespace) -> dict[str, Callable[..., Any]]:
+    """The predicates, after a look at all that Spark and the join are told."""
+    from watersmeet.cli.before_spark import check_options, check_spark
     from watersmeet.cli.on_spark import load_predicate
 
+    check_spark(chosen.master, dict(chosen.conf), chosen.packages)
+    check_options(chosen.option, dict(chosen.conf))
     return {name: load_predicate(text) for name, text in chosen.predicate}
 
 

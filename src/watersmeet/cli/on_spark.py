@@ -25,7 +25,7 @@ from pyspark.sql.types import StructType
 from watersmeet.cli.specs import FILES, SinkSpec, StreamSpec, broker_and_topic, host_and_port
 from watersmeet.errors import OptionError, QueryError, WatersmeetError
 from watersmeet.planning.planner import Planner
-from watersmeet.runtime.spark.options import JoinOptions, option_name
+from watersmeet.runtime.spark.options import JoinOptions
 from watersmeet.runtime.spark.stream_join import StreamJoin, pieces_of
 
 KAFKA = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
@@ -92,11 +92,6 @@ def _in_short(error: PySparkException) -> WatersmeetError:
         hint="for all that it says add --conf spark.log.level=ERROR",
         error_class="SPARK_FAILED",
     )
-
-
-def check_options(options: Sequence[tuple[str, str]]) -> None:
-    for name, _ in options:
-        option_name(name)
 
 
 def build_join(
