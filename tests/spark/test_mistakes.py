@@ -16,7 +16,7 @@ from watersmeet.errors import SinkError, WatersmeetError
 from watersmeet.state.sink_folder import LOG_FOLDER
 from watersmeet.state.sink_owner import MARK, Owner
 
-SECONDS_MAX = 5
+SECONDS_MAX = 10
 """A check asks Spark for types or for the columns of a table. The bound leaves room for a busy machine, but not for a
 micro-batch that runs into the mistake."""
 
@@ -111,9 +111,7 @@ def test_a_mistake_is_answered_before_anything_runs(spark, names, steps, tmp_pat
     assert not spark.streams.active
 
 
-def test_a_sink_that_cannot_be_written_leaves_the_checkpoint_to_a_better_one(names, tmp_path):
-    writer = names["join"].writeStream.option("checkpointLocation", tmp_path / "ck").trigger(availableNow=True)
-    with pytest.raises(SinkError, match="cannot write results to /proc/results: "):
-        writer.start("/proc/results")
-    writer.start(tmp_path / "out").awaitTermination()
-    assert list((tmp_path / "out").glob("part-*.parquet"))
+def test_a_sink_that_cannot_be_written_does_not_bind_the_checkpoint(names, tmp_path):
+    for place in ("/proc/results", "/proc/others"):
+        with pytest.raises(SinkError, match=f"cannot write results to {place}: "):
+            names["join"].writeStream.start(place, checkpointLocation=tmp_path / "ck")

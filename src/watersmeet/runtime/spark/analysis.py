@@ -14,8 +14,11 @@ from pyspark.sql.types import StructField, StructType
 
 from watersmeet.errors import QueryError
 from watersmeet.query.analysis import Analyse
+from watersmeet.runtime.spark.sinks import jvm_class
 from watersmeet.runtime.spark.source import spark_type
 from watersmeet.runtime.spark.unlogged import unlogged
+
+FUNCTIONS = "org.apache.spark.sql.catalyst.analysis.FunctionRegistry"
 
 
 def spark_analysis(spark: SparkSession) -> Analyse:
@@ -41,7 +44,8 @@ def _refused(spark: SparkSession, sql: str, error: PySparkException) -> QueryErr
     """What Spark has against an expression, without its codes and positions: these are of a text that nobody typed."""
     if error.getCondition() == "UNRESOLVED_ROUTINE":
         name = error.getMessageParameters()["routineName"].strip("`")
-        known = [row[0] for row in spark.sql("SHOW SYSTEM FUNCTIONS").collect()]
+        listed = jvm_class(spark, FUNCTIONS).functionSet().mkString(" ").split()
+        known = [each.rpartition(".")[2].strip("`") for each in listed]
         near = difflib.get_close_matches(name.lower(), known, n=1)
         meant = f"did you mean '{near[0]}'? or" if near else "functions are those of Spark SQL; or"
         hint = f"{meant} is it a Python predicate? make it known with register('{name}', function)"
