@@ -151,10 +151,10 @@ def test_a_query_that_was_refused_leaves_the_output_to_a_better_one(spark, capsy
 
 
 def test_a_master_that_is_none(here):
-    command = [sys.executable, "-m", "watersmeet.cli", "run", "-e", PAIRS, *BANKS[:4], "--master", "locall"]
+    command = [sys.executable, "-m", "watersmeet.cli", "run", "-e", PAIRS, *BANKS[:4], "--master", "spark://nowhere"]
     run = subprocess.run(command, cwd=here, capture_output=True, text=True, check=False)
     assert run.returncode == 1
-    assert "watersmeet: [INVALID_OPTION] Spark does not start with master 'locall'" in run.stderr
+    assert "watersmeet: [INVALID_OPTION] Spark does not start with master 'spark://nowhere'" in run.stderr
     assert "Traceback" not in run.stderr
 
 

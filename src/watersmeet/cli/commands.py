@@ -107,10 +107,13 @@ def _run(chosen: argparse.Namespace, given: list[str]) -> int:
         )
     trigger = chosen.trigger or (None if any(spec.is_live for spec in asked.streams) else "available-now")
 
-    from watersmeet.cli import before_spark, on_spark  # Spark is loaded only when it is needed
+    from watersmeet.cli.before_spark import check_sink
 
-    before_spark.check_sink(sink, checkpoint)
+    check_sink(sink, checkpoint)
     predicates = _checked(chosen)
+
+    from watersmeet.cli import on_spark  # Spark is loaded only when it is needed
+
     with on_spark.session(chosen.master, dict(chosen.conf), chosen.packages, say) as spark, on_spark.spark_errors():
         join = on_spark.build_join(spark, asked.text, asked.streams, chosen.option, predicates, say)
         query = on_spark.start(join, sink, checkpoint, chosen.mode, trigger)
@@ -162,9 +165,10 @@ def _how_to_go_on(checkpoint: str | None, given: list[str]) -> str:
 def _explain(chosen: argparse.Namespace, given: list[str]) -> int:
     asked = read_query(chosen)
 
+    predicates = _checked(chosen)
+
     from watersmeet.cli import on_spark
 
-    predicates = _checked(chosen)
     with on_spark.session(chosen.master, dict(chosen.conf), chosen.packages, _say) as spark, on_spark.spark_errors():
         join = on_spark.build_join(spark, asked.text, asked.streams, chosen.option, predicates, _say)
         planner, options = on_spark.planner_of(join)
@@ -223,10 +227,12 @@ def _text(chosen: argparse.Namespace) -> str:
 def _checked(chosen: argparse.Namespace) -> dict[str, Callable[..., Any]]:
     """The predicates, after a look at all that Spark and the join are told."""
     from watersmeet.cli.before_spark import check_options, check_spark
-    from watersmeet.cli.on_spark import load_predicate
 
     check_spark(chosen.master, dict(chosen.conf), chosen.packages)
     check_options(chosen.option, dict(chosen.conf))
+
+    from watersmeet.cli.on_spark import load_predicate
+
     return {name: load_predicate(text) for name, text in chosen.predicate}
 
 

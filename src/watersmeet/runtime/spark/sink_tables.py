@@ -35,6 +35,8 @@ def find_table(spark: SparkSession, name: str) -> Table | None:
             return None
         rows = [(row[0], row[1]) for row in spark.sql(f"DESCRIBE TABLE EXTENDED {name}").collect()]
         schema = spark.table(name).schema
+        # The session remembers the files of a table that it has looked at, and would not see those of the results.
+        spark.catalog.refreshTable(name)
     details = dict(rows)
     if "VIEW" in details.get("Type", "VIEW"):
         raise SinkError(
