@@ -13,6 +13,7 @@ from tests.mistakes import TRACES, expected_message, mistake, mistakes
 from tests.spark.helpers import READINGS, read_stream
 from watersmeet import StreamJoin
 from watersmeet.errors import SinkError, WatersmeetError
+from watersmeet.runtime.spark.sink_places import require_same_columns_in
 from watersmeet.state.sink_folder import LOG_FOLDER
 from watersmeet.state.sink_owner import MARK, Owner
 
@@ -115,3 +116,12 @@ def test_a_sink_that_cannot_be_written_does_not_bind_the_checkpoint(names, tmp_p
     for place in ("/proc/results", "/proc/others"):
         with pytest.raises(SinkError, match=f"cannot write results to {place}: "):
             names["join"].writeStream.start(place, checkpointLocation=tmp_path / "ck")
+
+
+@pytest.mark.parametrize("format", ["parquet", "json", "csv"])
+def test_files_with_the_columns_of_the_results_are_no_mistake(spark, tmp_path, format):
+    rows = spark.sql("SELECT 1 AS k, 'x' AS name, '2024-05-01' AS day")
+    rows.write.partitionBy("day").format(format).save(str(tmp_path / "out"))
+    require_same_columns_in(spark, str(tmp_path / "out"), format, {}, rows.schema, ["day"])
+    with pytest.raises(SinkError, match="other columns"):
+        require_same_columns_in(spark, str(tmp_path / "out"), format, {}, rows.drop("name").schema, ["day"])
