@@ -1,4 +1,4 @@
-"""Temporary folders: gone when they are removed, at exit and after `kill -9`; those of others and of the living stay."""
+"""Temporary folders: gone when removed, at exit and after `kill -9`; those of others and of the living stay."""
 
 import os
 import signal
