@@ -53,7 +53,7 @@ def epoch_table(epochs: Sequence[EpochProgress], width: int) -> Table:
     cells = [_cells(epoch) for epoch in epochs]
     shown = [name for name in cells[0] if width >= WIDE or name not in OF_WIDE_TABLES]
     shown = [name for name in shown if name not in RARE or any(each[name] != "-" for each in cells)]
-    table = Table(box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for name in shown:
         table.add_column(name, justify="right", no_wrap=True)
     for each in cells:
