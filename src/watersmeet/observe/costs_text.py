@@ -80,7 +80,7 @@ def _table(
     """A plan a line, by CPU; `vs *` is how many times the winner's it is. State is bytes of rows."""
     names = [stream.name for stream in query.streams]
     winner, notes = model.plan(states_of(choice.winner.tree)), _notes(model, budget, choice, other)
-    lines = [("", "plan", "stages", "CPU s/s", "in run" if before else "", "vs *", "state", "")]
+    lines: list[tuple[str, ...]] = [("", "plan", "stages", "CPU s/s", "in run" if before else "", "vs *", "state", "")]
     for plan in sorted(map(model.plan, notes), key=lambda each: (each.cpu_s, each.memory_bytes)):
         run = candidate(model, plan)
         is_winner = plan.states == winner.states
