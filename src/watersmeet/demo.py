@@ -117,7 +117,7 @@ def _session(*, verbose: bool) -> SparkSession:
     with quiet_start(verbose=verbose):
         spark = builder.getOrCreate()
         if not verbose:
-            spark.sparkContext.setLogLevel("ERROR")
+            spark.sparkContext.setLogLevel("FATAL")
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.default_int_handler)  # PySpark's own cancels jobs before we can stop well
     return spark

@@ -30,6 +30,7 @@ from watersmeet.runtime.spark.driver import EpochDriver
 from watersmeet.runtime.spark.join_progress import Forwarding, JoinProgress
 from watersmeet.runtime.spark.memory import empty_run
 from watersmeet.runtime.spark.outside import Stopped
+from watersmeet.runtime.spark.stopping import await_tasks
 from watersmeet.state.temporary import TemporaryFolder
 
 PROGRESS_KEPT = 100
@@ -165,8 +166,11 @@ class JoinQueryHandle:
         """Stop the query; an epoch in progress is abandoned, and repeated after a restart."""
         self._stopped = True
         self._driver.refuse_further_batches()
+        is_in_batch = self._inner.isActive and self._inner.status["isTriggerActive"]
         self._inner.stop()
         self._ended.wait()
+        if is_in_batch:
+            await_tasks(self._spark)
 
     def exception(self) -> Exception | None:
         """What ended the query, if it failed."""

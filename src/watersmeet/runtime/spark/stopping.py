@@ -5,20 +5,27 @@ text of that failure says that a call was interrupted. It looks for this with a 
 stack on the long text of a cancelled job, and prints a thousand lines (`StreamExecution.isInterruptionException`). So
 the function raises a short error of its own, in the words that Spark looks for.
 
+A cancelled task goes on until its Python worker has ended. A session that is stopped before prints an error for each of
+them, so `stop()` waits for them a moment.
+
 PySpark's handler of Ctrl-C cancels all jobs first and raises KeyboardInterrupt then. A batch that fails by this stops
 its query in the same way; the handle keeps the reason.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from watersmeet.runtime.spark.driver import EpochDriver
 from watersmeet.runtime.spark.outside import JobsCancelled
 
 INTERRUPTED = "py4j.protocol.Py4JJavaError: An error occurred while calling watersmeet: java.lang.InterruptedException"
+
+TASKS_END_WITHIN_S = 5.0
+"""Spark kills a Python worker two seconds after its task."""
 
 
 class Interrupted(Exception):
@@ -43,3 +50,15 @@ def interruptible(driver: EpochDriver, stop_query: Callable[[], None]) -> Callab
             raise Interrupted from None
 
     return run_batch
+
+
+def await_tasks(session: SparkSession) -> None:
+    """Wait a few seconds for the end of cancelled tasks, unless another query has tasks of its own."""
+    deadline = time.monotonic() + TASKS_END_WITHIN_S
+    while tasks_running(session) and not session.streams.active and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+def tasks_running(session: SparkSession) -> int:
+    executors = session.sparkContext._jsc.sc().statusTracker().getExecutorInfos()
+    return sum(executor.numRunningTasks() for executor in executors)

@@ -247,6 +247,7 @@ class JoinStreamWriter:
             )
         if not self._is_finite:
             _warn_of_endless_state(query)
+        sweep_temporary()
         temporary, location = self._checkpoint_location()
         checkpoint = Checkpoint(local_path(location))
         run = uuid.uuid4().hex
@@ -367,7 +368,6 @@ class JoinStreamWriter:
         if default:
             return None, f"{default}/{self._query_name or uuid.uuid4().hex}"
         if self._format in FLEETING_FORMATS:
-            sweep_temporary()
             temporary = TemporaryFolder()
             return temporary, str(temporary.path)
         raise OptionError(
