@@ -31,10 +31,13 @@ class TemporaryFolder:
 
     def __init__(self) -> None:
         self.path, self._lock = _made()
+        self._process = os.getpid()
         atexit.register(self.remove)
 
     def remove(self) -> None:
-        """Remove the folder with all that is in it. Calling it again does nothing."""
+        """Remove the folder with all that is in it. Calling it again does nothing; nor does a forked process."""
+        if os.getpid() != self._process:
+            return
         atexit.unregister(self.remove)
         _remove(self.path)
         if self._lock >= 0:

@@ -58,6 +58,16 @@ def test_nothing_is_left_when_the_interpreter_exits(root, holder):
     assert list(root.iterdir()) == []
 
 
+def test_a_forked_process_that_exits_leaves_the_folder_to_its_parent(root):
+    forking = HOLDING.replace("print(", "import os\nif os.fork() == 0:\n    sys.exit(0)\nos.wait()\nprint(", 1)
+    command = [sys.executable, "-c", forking]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith(str(root / PREFIX))
+        assert len(list(root.glob("*/deep/file"))) == 1
+        process.kill()
+
+
 def test_the_folder_of_a_killed_process_is_swept_and_that_of_a_live_one_is_not(root, holder):
     sweep_temporary()
     assert len(list(root.glob("*/deep/file"))) == 1
