@@ -10,7 +10,7 @@ import argparse
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -69,8 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _demo(chosen: argparse.Namespace, given: list[str]) -> int:
     from watersmeet.demo import run_demo  # Spark is loaded only when it is needed
 
-    run_demo(chosen.folder, chosen.rows)
-    return 0
+    return run_demo(chosen.folder, chosen.rows, verbose=chosen.verbose)
 
 
 def _repair(chosen: argparse.Namespace, given: list[str]) -> int:
@@ -114,18 +113,28 @@ def _run(chosen: argparse.Namespace, given: list[str]) -> int:
 
     from watersmeet.cli import on_spark  # Spark is loaded only when it is needed
 
-    with on_spark.session(chosen.master, dict(chosen.conf), chosen.packages, say) as spark, on_spark.spark_errors():
+    is_new = not on_spark.is_running()
+    with _session(chosen, say) as spark, on_spark.spark_errors():
         join = on_spark.build_join(spark, asked.text, asked.streams, chosen.option, predicates, say)
         query = on_spark.start(join, sink, checkpoint, chosen.mode, trigger)
-        return _follow(query, checkpoint, given, say)
+        return _follow(query, checkpoint, given, say, is_new=is_new)
 
 
-def _follow(query: Any, checkpoint: str | None, given: list[str], say: Callable[[str], None]) -> int:
-    """Report every epoch until the query ends, or Ctrl-C ends it."""
-    from watersmeet.observe.terminal import epoch_line
+def _session(chosen: argparse.Namespace, say: Callable[[str], None]) -> AbstractContextManager[Any]:
+    from watersmeet.cli import on_spark
+
+    return on_spark.session(chosen.master, dict(chosen.conf), chosen.packages, say, verbose=chosen.verbose)
+
+
+def _follow(
+    query: Any, checkpoint: str | None, given: list[str], say: Callable[[str], None], *, is_new: bool = False
+) -> int:
+    """Report every epoch until the query ends, or Ctrl-C ends it. In a new session the first epoch takes long, and what
+    Spark does meanwhile is said once there are rows."""
+    from watersmeet.observe.terminal import COMPILING, epoch_line
     from watersmeet.runtime.spark.query import epochs_of, resent_by
 
-    told = -1
+    told, is_waiting = -1, is_new
 
     def tell() -> None:
         nonlocal told
@@ -137,6 +146,10 @@ def _follow(query: Any, checkpoint: str | None, given: list[str], say: Callable[
     try:
         while not query.awaitTermination(0.2):
             tell()
+            if is_waiting and (told >= 0 or query.status["isDataAvailable"]):
+                is_waiting = False
+                if told < 0:
+                    say(COMPILING)
     except KeyboardInterrupt:
         say("stopping ...")
         with suppress(Exception):
@@ -169,7 +182,7 @@ def _explain(chosen: argparse.Namespace, given: list[str]) -> int:
 
     from watersmeet.cli import on_spark
 
-    with on_spark.session(chosen.master, dict(chosen.conf), chosen.packages, _say) as spark, on_spark.spark_errors():
+    with _session(chosen, _say) as spark, on_spark.spark_errors():
         join = on_spark.build_join(spark, asked.text, asked.streams, chosen.option, predicates, _say)
         planner, options = on_spark.planner_of(join)
         query = planner.query

@@ -140,6 +140,7 @@ def make_parser() -> argparse.ArgumentParser:
     demo = _command(commands, "demo", "join three banks' offers live, on this machine", "", "")
     demo.add_argument("--rows", type=int, default=1_000_000, help="offers per bank (default: 1,000,000)")
     demo.add_argument("--folder", type=Path, default=Path("demo-output"), help="where to write (default: demo-output)")
+    _add_verbose(demo)
     return parser
 
 
@@ -248,6 +249,11 @@ def _add_spark(parser: argparse.ArgumentParser) -> None:
         help="a setting of Spark, such as spark.driver.memory=4g or spark.sql.session.timeZone=UTC",
     )
     parser.add_argument("--packages", metavar="MAVEN", help="packages that Spark is to fetch, such as Kafka's")
+    _add_verbose(parser)
+
+
+def _add_verbose(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--verbose", action="store_true", help="also what Spark itself says, from its start on")
 
 
 def _read_trigger(text: str) -> str:

@@ -13,7 +13,7 @@ from watersmeet.epoch.pairs import pair_name
 from watersmeet.plan.layout import StoreLayout
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.plan.tree import streams_of
-from watersmeet.query.expressions import to_text
+from watersmeet.query.as_sql import to_sql
 from watersmeet.query.logical import JoinQuery
 
 
@@ -28,7 +28,7 @@ def selectivities(query: JoinQuery, plan: JoinPlan, totals: Mapping[str, int]) -
     found = {text: matches[text] / pairs[text] for text in pairs if pairs[text]}
     for number, residual in enumerate(query.residuals):
         if tested := totals.get(f"tested.residual {number}"):
-            found[to_text(residual)] = totals.get(f"passed.residual {number}", 0) / tested
+            found[to_sql(residual)] = totals.get(f"passed.residual {number}", 0) / tested
     for number in range(len(query.classes)):
         if tested := totals.get(f"tested.key {number}"):
             found[f"key {number}, beside another"] = totals.get(f"passed.key {number}", 0) / tested

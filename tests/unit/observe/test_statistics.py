@@ -152,7 +152,14 @@ def test_residuals_are_counted_where_they_are_tested(tmp_path):
     a, b = ([*zip(column(data, n, "x"), column(data, n, "v"), strict=True)] for n in "ab")
     tested = [(va, vb) for xa, va in a for xb, vb in b if xa == xb]
     share = sum(va < vb for va, vb in tested) / len(tested)
-    assert selectivities(query, engine.plan, engine.manifest.totals)["(`a`.`v` < `b`.`v`)"] == pytest.approx(share)
+    assert selectivities(query, engine.plan, engine.manifest.totals)["a.v < b.v"] == pytest.approx(share)
+
+
+def test_predicates_are_named_in_sql(tmp_path):
+    query = chain(("a.x = b.x", "b.x = c.x", "a.ts - b.ts < INTERVAL 10 MINUTES"), within="1 hour")
+    engine, _ = run(query, "((a b) c)", tmp_path, batches(1, 10))
+    totals = {"tested.residual 0": 4, "passed.residual 0": 1}
+    assert selectivities(query, engine.plan, totals) == {"a.ts - b.ts < INTERVAL 10 MINUTES": 0.25}
 
 
 def expected_outputs(results: pa.Table, column: str) -> np.ndarray:

@@ -50,7 +50,7 @@ class EpochDriver:
         self.plan, self.coordinator = plan, coordinator
         self._outside, self._choose = outside, choose
         self._gate = threading.RLock()
-        self._stopped = self._is_cleaning = False
+        self.is_stopped = self._is_cleaning = False
         self._tag = f"watersmeet-{uuid.uuid4().hex}"
         self._clone: SparkSession | None = None
         self._batch: DataFrame | None = None
@@ -70,7 +70,7 @@ class EpochDriver:
         last = checkpoint.latest(self.plan)
         is_acknowledged = last is not None and checkpoint.is_acknowledged(last.epoch)
         self._start = protocol.Started(last, is_acknowledged, checkpoint.spark_log.end(last))
-        self._drive = Drive(handlers_of(self), lambda: self._stopped)
+        self._drive = Drive(handlers_of(self), lambda: self.is_stopped)
 
     @property
     def failure(self) -> WatersmeetError | None:
@@ -116,7 +116,7 @@ class EpochDriver:
             except FencedError:
                 raise
             except Exception as error:
-                if self._stopped:
+                if self.is_stopped:
                     raise Stopped() from error
                 self._begin()
                 raise
@@ -125,27 +125,27 @@ class EpochDriver:
 
     def refuse_further_batches(self) -> None:
         """Let no batch start, the running one end before its next step, and a clean-up end at once."""
-        self._stopped = True
+        self.is_stopped = True
         if self._is_cleaning:
             self._outside.session.sparkContext.cancelJobsWithTag(self._tag)
 
     def close(self) -> None:
         """Wait for the running batch, and give up the checkpoint."""
-        self._stopped = True
+        self.is_stopped = True
         with self._gate:
             self._outside.checkpoint.release()
 
     def _play(self, event: protocol.Event) -> None:
         """Drive until nothing is left to do. After a failure nothing more is done, and whoever asks is told of it."""
-        if self._stopped or self._drive.state.is_closed:
+        if self.is_stopped or self._drive.state.is_closed:
             raise self._cause or Stopped()
         try:
             with plain_errors():
                 self._drive.play(event)
         except Exception as error:
-            self._cause = None if self._stopped else error
+            self._cause = None if self.is_stopped else error
             raise
-        if self._stopped or self._drive.state.is_closed:
+        if self.is_stopped or self._drive.state.is_closed:
             raise Stopped()
 
     def _results_so_far(self) -> int:

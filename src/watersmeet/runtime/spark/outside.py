@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from watersmeet.errors import error_from_worker
+from watersmeet.errors import WatersmeetError, error_from_worker
 from watersmeet.observe.progress import EpochProgress
 from watersmeet.runtime.spark.file_sink import FileSink
 from watersmeet.runtime.spark.results import ResultPath
@@ -21,6 +22,16 @@ from watersmeet.state.outbox import rows_in
 
 OF_SINK = "sink:"
 """How the paths of files begin that lie in the sink's folder."""
+
+
+ALL_CANCELLED = "as part of cancellation of all jobs"
+"""Spark's words for jobs that Ctrl-C or `cancelAllJobs` has ended."""
+
+
+class JobsCancelled(WatersmeetError):
+    """All jobs were cancelled, and with them the epoch."""
+
+    default_error_class = "JOBS_CANCELLED"
 
 
 class Stopped(Exception):
@@ -60,11 +71,18 @@ class Outside:
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """Errors of ours that a Python worker raised, as they were there."""
+    """Errors of ours that a Python worker raised, as they were there; and one in place of the text of a cancelled
+    job."""
     try:
         yield
-    except PySparkException as error:
-        found = error_from_worker(str(error))
+    except (PySparkException, Py4JError) as error:
+        text = str(error)
+        if ALL_CANCELLED in text:
+            raise JobsCancelled(
+                "all jobs of Spark were cancelled, by Ctrl-C or cancelAllJobs()",
+                hint="start the query again: it goes on from its checkpoint",
+            ) from error
+        found = error_from_worker(text)
         if found is None:
             raise
         raise found from error

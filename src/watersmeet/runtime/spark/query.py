@@ -1,13 +1,16 @@
 """The handle of a running join, with the surface of Spark's `StreamingQuery`.
 
 It wraps the Structured Streaming query that runs underneath; what that one calls progress is extended by ours. When the
-query ends, in whatever way, the checkpoint is released and the memory tier emptied before `awaitTermination` returns.
+query ends, in whatever way, the checkpoint is released (and removed, if it is temporary) and the memory tier emptied
+before `awaitTermination` returns.
 """
 
 from __future__ import annotations
 
+import atexit
 import json
 import threading
+import time
 from collections import deque
 from pathlib import Path
 from typing import IO, Any
@@ -27,8 +30,12 @@ from watersmeet.runtime.spark.driver import EpochDriver
 from watersmeet.runtime.spark.join_progress import Forwarding, JoinProgress
 from watersmeet.runtime.spark.memory import empty_run
 from watersmeet.runtime.spark.outside import Stopped
+from watersmeet.runtime.spark.stopping import await_tasks
+from watersmeet.state.temporary import TemporaryFolder
 
 PROGRESS_KEPT = 100
+STOPPED_WITHIN_S = 5.0
+"""How long the end of the interpreter waits for that of a query."""
 
 
 class JoinQueryHandle:
@@ -43,6 +50,7 @@ class JoinQueryHandle:
         memory: Path | None,
         *,
         is_finite: bool,
+        temporary: TemporaryFolder | None = None,
     ) -> None:
         """`found` is the state at the start; `is_finite`: the stream ends by itself, and what is owed is emitted
         then."""
@@ -50,19 +58,21 @@ class JoinQueryHandle:
         self._resent: dict[int | None, int] = {}
         self._listeners: list[tuple[StreamingQueryListener, Forwarding]] = []
         self._planner, self._query = planner, planner.query
-        self._sink, self._memory = sink, memory
+        self._sink, self._memory, self._temporary = sink, memory, temporary
         self._epochs: deque[EpochProgress] = deque(maxlen=PROGRESS_KEPT)
         self._inner: StreamingQuery
         self._driver: EpochDriver
         self._watcher: IO[bytes] | None = None
         self._stopped = False
         self._error: Exception | None = None
-        self._ended = threading.Event()
+        self._stop_asked, self._ended = threading.Event(), threading.Event()
 
     def _attach(self, inner: StreamingQuery, driver: EpochDriver, watcher: IO[bytes] | None) -> JoinQueryHandle:
         """Take charge of the started query."""
         self._inner, self._driver, self._watcher = inner, driver, watcher
         threading.Thread(target=self._watch, name=f"watersmeet-{inner.runId}", daemon=True).start()
+        threading.Thread(target=self._stop_when_asked, name=f"watersmeet-stop-{inner.runId}", daemon=True).start()
+        atexit.register(self._stop_at_exit)
         return self
 
     @property
@@ -156,8 +166,11 @@ class JoinQueryHandle:
         """Stop the query; an epoch in progress is abandoned, and repeated after a restart."""
         self._stopped = True
         self._driver.refuse_further_batches()
+        is_in_batch = self._inner.isActive and self._inner.status["isTriggerActive"]
         self._inner.stop()
         self._ended.wait()
+        if is_in_batch:
+            await_tasks(self._spark)
 
     def exception(self) -> Exception | None:
         """What ended the query, if it failed."""
@@ -206,6 +219,26 @@ class JoinQueryHandle:
         epochs = [epoch for epoch in self._epochs if epoch.batch == batch]
         return JoinProgress.of(merged_progress(value, epochs, self._resting, self._sink, self._resent.get(batch, 0)))
 
+    def _stop_inner(self) -> None:
+        """Mark Spark's query as stopped; for its own batch, which must end before the query can."""
+        self._stop_asked.set()
+        deadline = time.monotonic() + STOPPED_WITHIN_S
+        while self._inner.isActive and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+    def _stop_when_asked(self) -> None:
+        """Stop Spark's query for those who cannot wait for its end, or cannot start a thread any more."""
+        self._stop_asked.wait()
+        if not self._ended.is_set():
+            self._inner.stop()
+
+    def _stop_at_exit(self) -> None:
+        """The interpreter ends, by Ctrl-C perhaps, and leaves the query running: end it without a word."""
+        self._stopped = True
+        self._driver.refuse_further_batches()
+        self._stop_asked.set()
+        self._ended.wait(STOPPED_WITHIN_S)
+
     def _recover(self) -> None:
         """Send what an earlier run did not, also if no rows come."""
         try:
@@ -228,7 +261,11 @@ class JoinQueryHandle:
                 empty_run(self._memory)
             if self._watcher is not None:
                 self._watcher.close()
+            if self._temporary is not None:
+                self._temporary.remove()
+            atexit.unregister(self._stop_at_exit)
             self._ended.set()
+            self._stop_asked.set()
 
 
 def epochs_of(query: JoinQueryHandle) -> list[EpochProgress]:

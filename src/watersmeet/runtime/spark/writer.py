@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import tempfile
 import uuid
 import warnings
 from collections.abc import Callable, Sequence
@@ -43,6 +42,7 @@ from watersmeet.runtime.spark.sinks import (
 )
 from watersmeet.runtime.spark.slot_work import Folders
 from watersmeet.runtime.spark.source import unite
+from watersmeet.runtime.spark.stopping import interruptible
 from watersmeet.runtime.spark.storable import require_storable
 from watersmeet.runtime.spark.workers import require_able_workers
 from watersmeet.state.checkpoint import Checkpoint
@@ -50,6 +50,7 @@ from watersmeet.state.folder_checks import cannot_keep_state, obstacle_to_folder
 from watersmeet.state.part_files import Maker
 from watersmeet.state.sink_owner import Owner
 from watersmeet.state.storage import local_path
+from watersmeet.state.temporary import TemporaryFolder, sweep_temporary
 
 
 def _spill_settings(options: JoinOptions, budget_bytes: int | None) -> SpillSettings | None:
@@ -74,6 +75,11 @@ def _warn_of_endless_state(query: JoinQuery) -> None:
             UserWarning,
             stacklevel=4,
         )
+
+
+def _remove(temporary: TemporaryFolder | None) -> None:
+    if temporary is not None:
+        temporary.remove()
 
 
 TRIGGERS = ("processingTime", "once", "availableNow")
@@ -254,7 +260,8 @@ class JoinStreamWriter:
             )
         if not self._is_finite:
             _warn_of_endless_state(query)
-        location = self._checkpoint_location()
+        sweep_temporary()
+        temporary, location = self._checkpoint_location()
         checkpoint = Checkpoint(local_path(location))
         if (obstacle := obstacle_to_folder(checkpoint.location)) is not None:
             raise cannot_keep_state(checkpoint.location, obstacle)
@@ -294,6 +301,7 @@ class JoinStreamWriter:
                 sink.description,
                 folder,
                 is_finite=self._is_finite,
+                temporary=temporary,
             )
             require_able_workers(spark, options.slots, None if folder is None else options.memory_location, budget)
             driver = EpochDriver(
@@ -318,9 +326,11 @@ class JoinStreamWriter:
             watcher = claim(folder) if folder is not None else None
         except BaseException:
             checkpoint.release()
+            _remove(temporary)
             raise
         try:
-            writer = unite(query, self._join.frames_by_name).writeStream.foreachBatch(driver.run_batch)
+            batches = interruptible(driver, handle._stop_inner)
+            writer = unite(query, self._join.frames_by_name).writeStream.foreachBatch(batches)
             writer = writer.option("checkpointLocation", str(checkpoint.spark_location))
             if self._trigger:
                 writer = writer.trigger(**self._trigger)
@@ -331,6 +341,7 @@ class JoinStreamWriter:
             driver.close()
             if watcher is not None:
                 watcher.close()
+            _remove(temporary)
             raise
         return handle._attach(inner, driver, watcher)
 
@@ -355,15 +366,16 @@ class JoinStreamWriter:
             self._is_format_given,
         )
 
-    def _checkpoint_location(self) -> str:
+    def _checkpoint_location(self) -> tuple[TemporaryFolder | None, str]:
         """Given, or below the session's default, or, for sinks that cannot outlive the driver, a temporary folder."""
         if (given := self._get("checkpointLocation")) is not None:
-            return given
+            return None, given
         default = self._join.spark.conf.get("spark.sql.streaming.checkpointLocation", None)
         if default:
-            return f"{default}/{self._query_name or uuid.uuid4().hex}"
+            return None, f"{default}/{self._query_name or uuid.uuid4().hex}"
         if self._format in FLEETING_FORMATS:
-            return tempfile.mkdtemp(prefix="watersmeet-checkpoint-")
+            temporary = TemporaryFolder()
+            return temporary, str(temporary.path)
         raise OptionError(
             "checkpointLocation is missing",
             hint="write .option('checkpointLocation', path), or set spark.sql.streaming.checkpointLocation",
