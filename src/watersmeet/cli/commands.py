@@ -110,7 +110,7 @@ def _run(chosen: argparse.Namespace, given: list[str]) -> int:
     from watersmeet.cli import on_spark  # Spark is loaded only when it is needed
 
     predicates = _predicates(chosen)
-    on_spark.check_options(chosen.option)
+    on_spark.check_options(chosen.option, chosen.conf)
     with on_spark.session(chosen.master, dict(chosen.conf), chosen.packages, say) as spark, on_spark.spark_errors():
         join = on_spark.build_join(spark, asked.text, asked.streams, chosen.option, predicates, say)
         query = on_spark.start(join, sink, checkpoint, chosen.mode, trigger)
@@ -165,7 +165,7 @@ def _explain(chosen: argparse.Namespace, given: list[str]) -> int:
     from watersmeet.cli import on_spark
 
     predicates = _predicates(chosen)
-    on_spark.check_options(chosen.option)
+    on_spark.check_options(chosen.option, chosen.conf)
     with on_spark.session(chosen.master, dict(chosen.conf), chosen.packages, _say) as spark, on_spark.spark_errors():
         join = on_spark.build_join(spark, asked.text, asked.streams, chosen.option, predicates, _say)
         planner, options = on_spark.planner_of(join)

@@ -25,7 +25,7 @@ from pyspark.sql.types import StructType
 from watersmeet.cli.specs import FILES, SinkSpec, StreamSpec, broker_and_topic, host_and_port
 from watersmeet.errors import OptionError, QueryError, WatersmeetError
 from watersmeet.planning.planner import Planner
-from watersmeet.runtime.spark.options import JoinOptions, option_name
+from watersmeet.runtime.spark.options import KNOWN, PREFIX, JoinOptions, option_name
 from watersmeet.runtime.spark.stream_join import StreamJoin, pieces_of
 
 KAFKA = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
@@ -94,9 +94,12 @@ def _in_short(error: PySparkException) -> WatersmeetError:
     )
 
 
-def check_options(options: Sequence[tuple[str, str]]) -> None:
-    for name, _ in options:
-        option_name(name)
+def check_options(options: Sequence[tuple[str, str]], conf: Sequence[tuple[str, str]]) -> None:
+    """Refuse options that are unknown or cannot be read, before Spark is started."""
+    settings = {name.removeprefix(PREFIX): value for name, value in conf if name.startswith(PREFIX)}
+    given = settings | {option_name(name): value for name, value in options}
+    for name in given.keys() & KNOWN.keys():
+        KNOWN[name].value(given)
 
 
 def build_join(

@@ -27,7 +27,7 @@ from watersmeet.query.registered import registered
 from watersmeet.query.types import COLLATION, nullable_inside
 from watersmeet.runtime.spark import arguments
 from watersmeet.runtime.spark.join_pieces import JoinPieces
-from watersmeet.runtime.spark.options import option_name, option_text
+from watersmeet.runtime.spark.options import option_name, option_value
 from watersmeet.runtime.spark.storable import parts_of
 from watersmeet.runtime.spark.writer import JoinStreamWriter
 from watersmeet.units import parse_duration_us
@@ -194,8 +194,7 @@ class StreamJoin:
         """Set an option of the join (names are case-insensitive). `spill` may also be a policy of your own: a function
         of `GroupFigures` that gives every partition group a score; those with the lowest go first."""
         known = option_name(name)
-        text = value if known == "spill" and callable(value) else option_text(value)
-        return self._with(options={**self._pieces.options, known: text})
+        return self._with(options={**self._pieces.options, known: option_value(known, value)})
 
     def options(self, **options: Any) -> StreamJoin:
         join = self
