@@ -11,13 +11,13 @@ from pyspark.sql.types import StructType
 from watersmeet.errors import OptionError, SinkError
 from watersmeet.runtime.spark.file_sink import FILE_FORMATS, FileSink
 from watersmeet.runtime.spark.sinks import (
-    BatchSink,
-    ConsoleSink,
-    FunctionSink,
-    MemorySink,
     Sink,
     absolute,
+    batch_sink,
+    console_sink,
     file_options,
+    function_sink,
+    memory_sink,
 )
 
 
@@ -42,16 +42,16 @@ def sink_of(asked: AskedSink, schema: StructType) -> Sink:
     """The sink of a format; raises SinkError or OptionError where something is missing."""
     spark = asked.spark
     if asked.function is not None:
-        return FunctionSink(asked.function)
+        return function_sink(asked.function)
     if asked.format == "console":
         rows = asked.get("numRows") or "20"
         if not rows.isdigit():
             raise OptionError(f"option numRows must be a whole number, not '{rows}'", hint="such as 20")
-        return ConsoleSink(int(rows), (asked.get("truncate") or "true").lower() == "true")
+        return console_sink(int(rows), (asked.get("truncate") or "true").lower() == "true")
     if asked.format == "memory":
         if not asked.query_name:
             raise SinkError("the memory sink needs a queryName: it becomes the name of the view")
-        return MemorySink(spark, asked.query_name, schema, is_complete=asked.is_complete)
+        return memory_sink(spark, asked.query_name, schema, is_complete=asked.is_complete)
     unknown = [column for column in asked.partition_by if column not in schema.names]
     if unknown:
         raise SinkError(f"partitionBy names {unknown}, the result has {schema.names}")
@@ -60,7 +60,7 @@ def sink_of(asked: AskedSink, schema: StructType) -> Sink:
         if not path:
             raise SinkError(f"the {asked.format} sink needs a path", hint=".option('path', folder) or start(folder)")
         return FileSink(absolute(path), asked.format, file_options(asked.options), asked.partition_by)
-    return BatchSink(asked.format, file_options(asked.options), asked.partition_by, asked.is_complete)
+    return batch_sink(asked.format, file_options(asked.options), asked.partition_by, is_complete=asked.is_complete)
 
 
 def table_sink(asked: AskedSink, table: str, schema: StructType) -> Sink:

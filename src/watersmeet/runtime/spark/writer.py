@@ -24,7 +24,7 @@ from watersmeet.query.logical import JoinQuery
 from watersmeet.runtime.repair import require_tied
 from watersmeet.runtime.spark import arguments
 from watersmeet.runtime.spark.driver import EpochDriver
-from watersmeet.runtime.spark.file_sink import FILE_FORMATS, FileSink
+from watersmeet.runtime.spark.file_sink import FILE_FORMATS
 from watersmeet.runtime.spark.join_pieces import JoinPieces
 from watersmeet.runtime.spark.learning import plan_for_batch
 from watersmeet.runtime.spark.log_files import start_with_quick_log_files
@@ -36,9 +36,7 @@ from watersmeet.runtime.spark.progress import resting
 from watersmeet.runtime.spark.query import JoinQueryHandle
 from watersmeet.runtime.spark.results import ResultPath
 from watersmeet.runtime.spark.sink_choice import AskedSink, sink_of, table_sink
-from watersmeet.runtime.spark.sinks import (
-    Sink,
-)
+from watersmeet.runtime.spark.sinks import Sink, SinkRun
 from watersmeet.runtime.spark.slot_work import Folders
 from watersmeet.runtime.spark.source import unite
 from watersmeet.runtime.spark.storable import require_storable
@@ -261,14 +259,11 @@ class JoinStreamWriter:
             sink = make_sink(schema)
             sink.require_mode(self._mode)
             owner, maker = Owner(checkpoint.uid(), location, name), Maker(checkpoint.uid(), run)
+            served = SinkRun(spark, schema, owner, maker, *checkpoint.sent_and_committed())
+            sink = sink.for_run(served)
             results = ResultPath(query, schema, checkpoint.outbox, "checkpoint", maker=maker)
-            if isinstance(sink, FileSink):
-                sink.require_types(spark, schema)
-                sink = sink.located(spark, maker)
-                sink.require_owner(spark, owner)
-                sink.require_epochs(spark, *checkpoint.sent_and_committed())
-                if sink.takes_part_files(results.is_plain):
-                    results = ResultPath(query, schema, local_path(sink.path), "sink", sink.compression, maker)
+            if (parts := sink.part_folder(is_plain=results.is_plain)) is not None:
+                results = ResultPath(query, schema, parts.folder, "sink", parts.compression, maker)
             folder = run_folder(options.memory_location, checkpoint.identity(), run)
             budget = options.memory_budget_bytes
             require_room(folder, options.slots, budget)
@@ -298,8 +293,7 @@ class JoinStreamWriter:
             )
             checkpoint.prepare()
             checkpoint.remember_query(marks | output)
-            if isinstance(sink, FileSink):
-                sink.claim(spark, owner)
+            sink.claim(served)
             watcher = claim(folder) if folder is not None else None
         except BaseException:
             checkpoint.release()
