@@ -30,6 +30,7 @@ from watersmeet.plan.default_tree import default_tree
 from watersmeet.plan.hops import is_mixed
 from watersmeet.plan.placement import Placement
 from watersmeet.plan.probe_orders import NO_ORDERS, ProbeOrders, default_orders
+from watersmeet.plan.spillable import spillable_stages
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.plan.tree import Join, nodes_of, parse_tree
 from watersmeet.query.logical import JoinQuery
@@ -212,7 +213,7 @@ def _bytes_bounded(bytes_max: int | None) -> Iterator[None]:
 
 def spilling(plan: JoinPlan, placement: Placement, pairs: Iterable[tuple[int, int]]) -> tuple[Spill, ...]:
     """Orders to close groups, given as (stage, group); both are taken modulo what there is."""
-    stages = [number for number, stage in enumerate(plan.stages) if not stage.hops]
+    stages = spillable_stages(plan)
     partitions, owners = plan.partitions, placement.owners
     groups: dict[tuple[int, int], set[int]] = defaultdict(set)
     for stage, named in pairs if stages else ():

@@ -20,6 +20,7 @@ from watersmeet.epoch.owing import extents_of_stage
 from watersmeet.epoch.protocol import CleanUp, Goal, JoinBatch, Rest
 from watersmeet.epoch.task import SlotReport
 from watersmeet.epoch.tasks import windows_to_close
+from watersmeet.plan.spillable import can_spill
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.state.groups import Groups
 from watersmeet.state.manifest import BEFORE_FIRST_EPOCH, Manifest
@@ -137,17 +138,13 @@ class Coordinator:
         self.orders = tuple(self._reasons)
 
     def _spill(self, after: Manifest, slot: int, held: Sequence[Held]) -> SpillDecision | None:
-        """What other stages than those of nodes with a key have cannot be closed; at least half the budget is for
-        what can."""
+        """At least half the budget is for what can be closed, whatever other stages have."""
         assert self.spill is not None
-        fixed = sum(here.active_bytes for stage, here in enumerate(held) if not self._can_spill(stage))
+        fixed = sum(here.active_bytes for stage, here in enumerate(held) if not can_spill(self.plan, stage))
         active = sum(here.active_bytes for here in held) - fixed
         budget = max(self.spill.budget_bytes // 2, self.spill.budget_bytes - fixed)
         figures = self.ledger.figures(slot, after.placement, after.epoch)
         return decide_spill(replace(self.spill, budget_bytes=budget), slot, active, figures)
-
-    def _can_spill(self, stage: int) -> bool:
-        return stage < len(self.plan.stages) and bool(self.plan.stages[stage].key) and not self.plan.stages[stage].hops
 
     def _has_room(self, held: Sequence[Held]) -> bool:
         """Room for everything, and as much besides as one spill makes: or what comes back would soon go again."""

@@ -35,6 +35,7 @@ from watersmeet.epoch.task import SlotReport
 from watersmeet.errors import unknown_name
 from watersmeet.plan.keys import key_name
 from watersmeet.plan.placement import Placement
+from watersmeet.plan.spillable import spillable_stages
 from watersmeet.plan.stages import JoinPlan, StagePlan
 from watersmeet.plan.tree import Join, streams_of
 
@@ -148,8 +149,8 @@ class GroupLedger:
         self._generations[stage, list(groups)] = 0
 
     def figures(self, slot: int, placement: Placement, epoch: int) -> GroupFigures:
-        """The groups with active state on a slot, in all stages that can spill: those with a key and without hops."""
-        numbers = [number for number, stage in self._stages.items() if not stage.hops]
+        """The groups with active state on a slot, in all stages that can spill."""
+        numbers = spillable_stages(self.plan)
         width = max((len(self._stages[number].stores(number, slot)) for number in numbers), default=0)
         parts = [self._figures(number, slot, self._owners(placement, number) == slot, width) for number in numbers]
         return GroupFigures(

