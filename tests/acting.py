@@ -20,7 +20,7 @@ from tests.scenarios import ALL_GROUPS, Epoch, Scenario, Setting
 from tests.spoiling import spoil_copies
 from watersmeet.adaptation.spill_policies import policy_named
 from watersmeet.adaptation.spilling import SpillSettings
-from watersmeet.engine import generations, layers, mjoin, windows, work
+from watersmeet.engine import generations, layers, mjoin, panes, work
 from watersmeet.engine.compaction import Merging
 from watersmeet.engine.inbox import chunks
 from watersmeet.epoch.after import Clock
@@ -49,7 +49,7 @@ BYTE_BOUNDS = (
     (mjoin, "UNEVEN_BYTES_MAX"),
     (layers, "HELD_BYTES_MAX"),
     (work, "HELD_BYTES_MAX"),
-    (windows, "BYTES_AT_ONCE"),
+    (panes, "BYTES_AT_ONCE"),
     (generations, "BYTES_AT_ONCE"),
 )
 RAM = "/dev/shm" if Path("/dev/shm").is_dir() else None

@@ -237,18 +237,18 @@ MUTANTS = [
     ),
     Mutant(
         "an exchange goes to the wrong input",
-        "engine.outbox:_frame",
+        "engine.emission:_frame",
         "np.full(joined.rows, ordinal, ",
         "np.full(joined.rows, (ordinal + 1) % len(target.inputs), ",
     ),
-    Mutant("an exchange tells the limit for the time", "engine.outbox:_frame", "partials.latest", "partials.last"),
+    Mutant("an exchange tells the limit for the time", "engine.emission:_frame", "partials.latest", "partials.last"),
     Mutant(
         "an exchange tells the time for the limit",
-        "engine.outbox:_payload",
+        "engine.emission:_payload",
         "limits_of_last(joined.partials.last)",
         "joined.partials.latest",
     ),
-    Mutant("runs of results mix up keys", "engine.outbox:runs_of", "partials.ranks)", "np.sort(partials.ranks))"),
+    Mutant("runs of results mix up keys", "engine.emission:runs_of", "partials.ranks)", "np.sort(partials.ranks))"),
     # trees: keys and predicates of a node
     Mutant(
         "a class that is no key is not compared",

@@ -13,8 +13,9 @@ from functools import partial
 import pyarrow as pa
 
 from watersmeet.engine.compaction import Merging
+from watersmeet.engine.emission import Emitted
 from watersmeet.engine.fold import DEFAULT_MERGING, fold, open_state
-from watersmeet.engine.groups import (
+from watersmeet.engine.group_store import (
     closing_windows,
     groups_in_parts,
     merged_groups,
@@ -27,10 +28,9 @@ from watersmeet.engine.groups import (
     whole_groups,
 )
 from watersmeet.engine.inbox import chunks
-from watersmeet.engine.outbox import Emitted
+from watersmeet.engine.panes import windows_between
 from watersmeet.engine.statistics import Tally
 from watersmeet.engine.step import Cut
-from watersmeet.engine.windows import windows_between
 from watersmeet.epoch.task import SlotReport, SlotTask
 from watersmeet.plan.aggregate import AggregatePlan
 from watersmeet.plan.stages import JoinPlan

@@ -19,12 +19,12 @@ from contextlib import ExitStack
 import pyarrow as pa
 
 from watersmeet.engine.compaction import Merging
+from watersmeet.engine.emission import Emitted, emit
 from watersmeet.engine.fold import DEFAULT_MERGING, fold, open_state, read_state
 from watersmeet.engine.generations import Spilled, close_groups, divided, opened, parts_of
 from watersmeet.engine.inbox import chunks, deltas_of
 from watersmeet.engine.layers import Layer
 from watersmeet.engine.mjoin import probe
-from watersmeet.engine.outbox import Emitted, emit
 from watersmeet.engine.owed import owed_at_expiry, owed_in_groups
 from watersmeet.engine.partials import Joined
 from watersmeet.engine.statistics import Tally

@@ -8,9 +8,9 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
+from watersmeet.engine.emission import runs_of
 from watersmeet.engine.generations import Part
 from watersmeet.engine.mjoin import probe
-from watersmeet.engine.outbox import runs_of
 from watersmeet.engine.partials import Joined
 from watersmeet.engine.statistics import Tally
 from watersmeet.epoch.pairs import count_rows

@@ -38,6 +38,7 @@ from watersmeet.plan.layout import StoreName
 from watersmeet.plan.placement import Placement, from_lists, to_lists
 from watersmeet.state.damage import Damage
 from watersmeet.state.groups import Groups
+from watersmeet.state.json_shapes import shown
 from watersmeet.state.manifest import (
     ACTIVE,
     SEVERAL,
@@ -51,7 +52,6 @@ from watersmeet.state.manifest import (
 )
 from watersmeet.state.manifest_shape import HEAD, require_shape_1, require_shape_2
 from watersmeet.state.sealed_json import sealed, unsealed
-from watersmeet.state.shapes import shown
 from watersmeet.state.spark_log import Offsets
 
 FORMAT_1 = 1

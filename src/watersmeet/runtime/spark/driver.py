@@ -94,7 +94,7 @@ class EpochDriver:
             self._clone = batch.sparkSession
             self.recover()
             self._batch = batch
-            self._outside.checkpoint.spark_logs.begin_sync()
+            self._outside.checkpoint.spark_log_sync.begin_sync()
             try:
                 self._play(protocol.BatchCame(batch_id, *self._outside.checkpoint.spark_log.around(batch_id)))
             finally:

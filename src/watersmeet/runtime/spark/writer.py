@@ -253,7 +253,7 @@ class JoinStreamWriter:
             checkpoint.require_same_query(marks, marks_of_format_1(query, plan), output)
             if known is not None and plan_text(plan) != known.trees:
                 raise checkpoint.different([f"plan: checkpoint has '{known.trees}', query has '{plan_text(plan)}'"])
-            checkpoint.mend_spark_logs()
+            checkpoint.mend_spark_log()
             require_tied(checkpoint)
             require_storable(schema)
             sink = make_sink(schema)
