@@ -4,7 +4,7 @@ import random
 import shutil
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
@@ -37,6 +37,7 @@ from watersmeet.query.logical import JoinQuery
 from watersmeet.runtime.inprocess import InProcessQuery
 from watersmeet.runtime.inprocess_frames import pandas_hash
 from watersmeet.state import run
+from watersmeet.state.measures import LATE, RESULTS, Counts
 from watersmeet.state.tiers import epoch_of
 
 EAGER = Merging(small_fan_in=2, tier_ratio=1.5)
@@ -102,9 +103,9 @@ def check_every_epoch(scenario: Scenario) -> None:
             assert all(canonical(attempt) == found for attempt in epoch.attempts), "a repeated attempt found others"
         assert epoch.results.schema.equals(scenario.output_schema), "results have other types"
         epoch.check_files()
-    totals = {name: rows for name, rows in epoch.totals.items() if name.startswith("late.")}
+    totals = epoch.totals.by(LATE)
     assert so_far == expected, f"in the end: {difference(so_far, expected, 'engine', 'oracle')}"
-    late = {f"late.{name}": rows for name, rows in scenario.answer.late.items()}
+    late = dict(scenario.answer.late)
     assert totals == late, f"late rows: engine {totals}, oracle {late}"
 
 
@@ -120,7 +121,7 @@ class Committed:
     has_rivals: bool = False
 
     @property
-    def totals(self) -> Mapping[str, int]:
+    def totals(self) -> Counts:
         return self.engine.manifest.totals
 
     def check_files(self) -> None:
@@ -190,7 +191,7 @@ def epochs_in_process(scenario: Scenario) -> Iterator[Committed]:
             found = found[-1:] if player.sink.replaces else found
             assert not player.sink.torn, f"epochs {player.sink.torn} were begun and never ended"
             player.sink.check_parts()
-            counted = player.engine.manifest.totals.get("results", 0)
+            counted = player.engine.manifest.totals.of(RESULTS)
             assert counted == player.sink.rows, f"{counted} results were counted, the sink has {player.sink.rows}"
             yield Committed(
                 pa.concat_tables(found or [player.engine.slots.nothing_shown()]),

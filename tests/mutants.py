@@ -66,7 +66,7 @@ _LOOP = """    for i in range(len(node.inputs)):
         for run in self._delta(node, i, deltas):
             first, last = node.first_store, node.first_store + len(node.inputs)
             found = probe(node, i, run, self.stores[first:last], counts=self.tally.counts)
-            yield from self.tally.timed("probe", found)
+            yield from self.tally.timed(PROBE_NS, found)
             self._add(first + i, run)"""
 EAGER = """self._add(first + i, run)
             span = node.inputs[i].span_us or 1 << 61

@@ -26,6 +26,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from watersmeet.runtime.spark.stream_join import StreamJoin
+from watersmeet.state.measures import RESULTS
 
 SCHEMA = "ts TIMESTAMP, broker STRING, currency STRING, lot INT, price DOUBLE"
 MARK = ".watersmeet-demo"
@@ -72,7 +73,7 @@ def run_demo(folder: Path, rows: int) -> None:
         while not query.awaitTermination(0.25):
             live.show(epochs_of(query))
         live.show(epochs_of(query))
-    _report(console, spark, folder, epochs_of(query)[-1].totals["results"], time.monotonic() - began)
+    _report(console, spark, folder, epochs_of(query)[-1].totals.of(RESULTS), time.monotonic() - began)
     spark.stop()
 
 

@@ -24,6 +24,7 @@ from watersmeet.plan.spillable import can_spill
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.state.groups import Groups
 from watersmeet.state.manifest import BEFORE_FIRST_EPOCH, Manifest
+from watersmeet.state.measures import ACTIVE_BYTES, CLOSED_BYTES, MEMORY_BYTES, OWED, SPILLED_BYTES
 
 ASKED_FOR = "asked for"
 STREAM_HAS_ENDED = "the stream has ended"
@@ -90,7 +91,7 @@ class Coordinator:
         for report in reports:
             counts = report.counts
             self._held[report.slot][report.stage] = Held(
-                counts.get("memory_bytes", 0), counts.get("active_bytes", 0), counts.get("closed_bytes", 0)
+                counts.of(MEMORY_BYTES), counts.of(ACTIVE_BYTES), counts.of(CLOSED_BYTES)
             )
         self.memory = self._shares()
         self._decide(after)
@@ -106,11 +107,11 @@ class Coordinator:
             reason = self._reasons.get(order, otherwise)
             match order:
                 case Spill(stage, slot, groups):
-                    details = {"groups": len(groups), "bytes": told.get("spilled_bytes", 0), "stage": stage}
+                    details = {"groups": len(groups), "bytes": told.of(SPILLED_BYTES), "stage": stage}
                     events.append(Event(number, "spill", slot, reason, details))
                 case Clean(stage, slot, low, high):
                     cleaned = self._owned(before, stage, slot).within(low, high)
-                    details = {"groups": len(cleaned), "stage": stage, "results": told.get("owed", 0)}
+                    details = {"groups": len(cleaned), "stage": stage, "results": told.of(OWED)}
                     events.append(Event(number, "cleanUp", slot, reason, details))
         return events
 

@@ -16,6 +16,7 @@ from watersmeet.query.aggregates import aggregate_column, key_column
 from watersmeet.query.as_sql import to_sql
 from watersmeet.query.logical import JoinQuery
 from watersmeet.query.types import spark_name
+from watersmeet.state.measures import CLOSED_BYTES, CLOSED_ROWS, MEMORY_BYTES, STATE_BYTES, STATE_ROWS
 from watersmeet.units import format_bytes, format_duration
 
 
@@ -55,11 +56,11 @@ def explain_text(query: JoinQuery, plan: JoinPlan, slots: int, epoch: EpochProgr
             lines += [f"  {line}" for line in _node(shape, len(shape) - 1, plan, epoch)]
         lines += _kept(plan, number)
     if epoch is not None:
-        memory, total = epoch.count("memory_bytes"), epoch.count("state_bytes")
+        memory, total = epoch.count(MEMORY_BYTES), epoch.count(STATE_BYTES)
         lines += ["", f"epoch {epoch.epoch}: state {format_bytes(total)}, {format_bytes(memory)} of it in memory"]
-        if closed := epoch.count("closed_bytes"):
+        if closed := epoch.count(CLOSED_BYTES):
             groups = f"{epoch.owing_groups} partition groups may owe results"
-            lines.append(f"spilled: {format_bytes(closed)} in {epoch.count('closed_rows'):,} rows; {groups}")
+            lines.append(f"spilled: {format_bytes(closed)} in {epoch.count(CLOSED_ROWS):,} rows; {groups}")
     return "\n".join(lines)
 
 
@@ -78,7 +79,7 @@ def _aggregation(plan: AggregatePlan) -> list[str]:
 
 def _group_stage(plan: AggregatePlan, epoch: EpochProgress | None) -> list[str]:
     where = "the slots accumulate, then exchange" if plan.by_engine else "joined rows are exchanged, Spark computes"
-    rows = "" if epoch is None else f"; holds {epoch.counts.get(f'state_rows.{GROUPS_LABEL}', 0):,} rows"
+    rows = "" if epoch is None else f"; holds {epoch.counts.of(STATE_ROWS, GROUPS_LABEL):,} rows"
     accumulators = len(plan.accumulators)
     return [
         f"stage {plan.stage} on the groups, output mode {plan.mode} ({where})",
@@ -95,7 +96,7 @@ def _node(shape: tuple[NodePlan, ...], number: int, plan: JoinPlan, epoch: Epoch
         last = i == len(node.inputs) - 1
         order = " → ".join(node.inputs[j].label for j in node.probe_orders[i])
         kept = ", ".join(kept_names(layout)) or "key only"
-        rows = "" if epoch is None else f"; holds {epoch.counts.get(f'state_rows.{layout.label}', 0):,} rows"
+        rows = "" if epoch is None else f"; holds {epoch.counts.of(STATE_ROWS, layout.label):,} rows"
         lines.append(f"{'└─' if last else '├─'} store {layout.label}: probes {order}; keeps {kept}{rows}")
         child = node.children[i]
         if child is not None:

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from watersmeet.epoch.events import Event
 from watersmeet.observe.progress import EpochProgress
+from watersmeet.state.measures import CLOSED_BYTES, LATE, MEMORY_BYTES, RESULTS, STATE_BYTES, STATE_ROWS
 from watersmeet.units import format_bytes
 
 LINES = 12
@@ -57,12 +58,12 @@ def epoch_table(epochs: Sequence[EpochProgress]) -> Table:
             str(epoch.epoch),
             f"{rows:,}",
             f"{rows / seconds:,.0f}" if seconds else "-",
-            f"{epoch.count('results'):,}",
-            f"{epoch.count('late'):,}",
-            f"{epoch.count('state_rows'):,}",
-            format_bytes(epoch.count("state_bytes")),
-            format_bytes(epoch.count("memory_bytes")),
-            format_bytes(closed) if (closed := epoch.count("closed_bytes")) else "-",
+            f"{epoch.count(RESULTS):,}",
+            f"{epoch.count(LATE):,}",
+            f"{epoch.count(STATE_ROWS):,}",
+            format_bytes(epoch.count(STATE_BYTES)),
+            format_bytes(epoch.count(MEMORY_BYTES)),
+            format_bytes(closed) if (closed := epoch.count(CLOSED_BYTES)) else "-",
             _lag(epoch),
         )
     return table
@@ -70,14 +71,14 @@ def epoch_table(epochs: Sequence[EpochProgress]) -> Table:
 
 def epoch_line(epoch: EpochProgress) -> str:
     """An epoch in one line: rows, results and state; and the groups that owe results."""
-    rows, late = sum(epoch.rows.values()), epoch.count("late")
+    rows, late = sum(epoch.rows.values()), epoch.count(LATE)
     seconds = (epoch.join_ms + epoch.commit_ms + epoch.sink_ms) / 1000
-    closed = epoch.count("closed_bytes")
+    closed = epoch.count(CLOSED_BYTES)
     what = "clean-up" if epoch.is_cleaning else f"{rows:,} rows in"
     return (
-        f"epoch {epoch.epoch}: {what}, {epoch.count('results'):,} results"
+        f"epoch {epoch.epoch}: {what}, {epoch.count(RESULTS):,} results"
         + (f", {late:,} too late" if late else "")
-        + f", state {epoch.count('state_rows'):,} rows in {format_bytes(epoch.count('state_bytes'))}"
+        + f", state {epoch.count(STATE_ROWS):,} rows in {format_bytes(epoch.count(STATE_BYTES))}"
         + (f", {format_bytes(closed)} spilled" if closed else "")
         + (f", {epoch.owing_groups} groups owe results" if epoch.owing_groups else "")
         + f", {seconds:.1f} s"

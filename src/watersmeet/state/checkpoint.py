@@ -56,6 +56,7 @@ from watersmeet.state.format_1 import OldCheckpoint, is_format_1, read_old
 from watersmeet.state.lock import cannot_write, taken
 from watersmeet.state.manifest import BEFORE_FIRST_EPOCH, Manifest, PlanText
 from watersmeet.state.manifest_json import FORMAT_1, from_value, offsets_of, plan_of, read_value, to_json
+from watersmeet.state.measures import RESULTS, Counts
 from watersmeet.state.plain_files import (
     NotPlainError,
     open_to_append,
@@ -256,8 +257,8 @@ class Checkpoint:
         if value is None:
             return None
         with reading(self._manifest(value["epoch"]), RESTORE_MANIFEST):
-            counts = value["totals"] if is_format_1(value) else value["counters"]
-            return Ending(value["epoch"], value["batch"], offsets_of(value), counts.get("results", 0))
+            counts = Counts.named(value["totals"] if is_format_1(value) else value["counters"])
+            return Ending(value["epoch"], value["batch"], offsets_of(value), counts.of(RESULTS))
 
     def _last_epoch(self) -> int | None:
         found = self._names("manifests")

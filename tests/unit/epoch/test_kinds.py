@@ -18,6 +18,7 @@ from watersmeet.epoch.kinds import (
     stages_of,
 )
 from watersmeet.epoch.task import SlotReport
+from watersmeet.state.measures import Counts
 
 ORDERS = (Spill(0, 0, (1, 2)), Clean(1, 0, 0, 8))
 EPOCHS: list[tuple[Epoch, bool]] = [
@@ -29,7 +30,7 @@ EPOCHS: list[tuple[Epoch, bool]] = [
 
 
 def report(**counts: int) -> SlotReport:
-    return SlotReport(0, 0, 0, (), (), counts)
+    return SlotReport(0, 0, 0, (), (), Counts.named(counts))
 
 
 @pytest.mark.parametrize(("epoch", "with_rows"), EPOCHS)

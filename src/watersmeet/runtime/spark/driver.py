@@ -31,6 +31,7 @@ from watersmeet.runtime.spark.progress import Ran, Times, progress_of, resting
 from watersmeet.runtime.spark.results import delivery
 from watersmeet.state.host_sweep import Drops
 from watersmeet.state.manifest import Manifest
+from watersmeet.state.measures import RESULTS
 from watersmeet.state.outbox import remove_results
 
 Choose = Callable[[DataFrame], tuple[JoinPlan, Event]]
@@ -150,7 +151,7 @@ class EpochDriver:
 
     def _results_so_far(self) -> int:
         last = self._drive.state.last
-        return 0 if last is None else last.counters.get("results", 0)
+        return 0 if last is None else last.counters.of(RESULTS)
 
     # The handlers of commands
 
