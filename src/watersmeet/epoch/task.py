@@ -29,6 +29,16 @@ GroupCounts = dict[GroupFigure, tuple[list[int], list[int]]]
 """By figure: groups, and the value of each."""
 
 
+class Worker(NamedTuple):
+    """Where a task ran."""
+
+    host: str
+    executor: str
+
+
+IN_PROCESS = Worker("this process", "driver")
+
+
 class NodeInput(NamedTuple):
     """An input of a node. The node's name is unique in its stage, and the same on all slots that run it."""
 
@@ -118,6 +128,7 @@ class SlotReport:
     """Results that the task has written, durably."""
     inputs: Mapping[NodeInput, InputRows] = field(default_factory=dict)
     """The rows of all inputs, also where there are none (`epoch/pairs.py`)."""
+    worker: Worker = IN_PROCESS
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from watersmeet.epoch.task import GroupFigure, InputRows, NodeInput, SlotReport, SlotTask
+from watersmeet.epoch.task import GroupFigure, InputRows, NodeInput, SlotReport, SlotTask, Worker
 from watersmeet.state.damage import Damage, reading
 from watersmeet.state.groups import Groups
 from watersmeet.state.host_sweep import Dropped
@@ -87,6 +87,7 @@ def report_from_json(text: str) -> SlotReport:
     value["inputs"] = {NodeInput(*at): InputRows(there, new) for *at, there, new in value["inputs"]}
     value["seen"] = {name: tuple(seen) for name, seen in value["seen"].items()}
     value["files"] = tuple(ResultFile(**entry) for entry in value["files"])
+    value["worker"] = Worker(*value["worker"])
     return SlotReport(**value)
 
 

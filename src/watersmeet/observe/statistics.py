@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 from watersmeet.epoch.pairs import pair_name
+from watersmeet.epoch.task import SlotReport
 from watersmeet.plan.layout import StoreLayout
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.plan.tree import streams_of
@@ -22,9 +24,13 @@ from watersmeet.state.measures import (
     INSERTED,
     MATCHED,
     MATCHES,
+    MEMORY_BYTES,
+    OWED_NS,
     PAIRS,
     PASSED,
     PROBE_NS,
+    ROWS,
+    SPILL_NS,
     STATE_ROWS,
     STORE_BYTES,
     TESTED,
@@ -32,6 +38,8 @@ from watersmeet.state.measures import (
     key_class_name,
     residual_name,
 )
+
+CPU_TIMES = (INSERT_NS, PROBE_NS, EXPIRE_NS, SPILL_NS, OWED_NS)
 
 
 def selectivities(query: JoinQuery, plan: JoinPlan, totals: Counts) -> dict[str, float]:
@@ -92,6 +100,24 @@ def arrivals(
         if before is not None and after is not None and after > before:
             found[name]["rowsPerEventSecond"] = round(count * 1e6 / (after - before), 3)
     return found
+
+
+def slots(reports: Sequence[SlotReport]) -> list[dict[str, Any]]:
+    """Per slot: where its tasks ran, rows that came to its stages, bytes in memory, and CPU milliseconds spent."""
+    found: dict[int, list[SlotReport]] = {}
+    for report in reports:
+        found.setdefault(report.slot, []).append(report)
+    return [
+        {
+            "slot": slot,
+            "hosts": sorted({report.worker.host for report in mine}),
+            "executors": sorted({report.worker.executor for report in mine}),
+            "rows": sum(report.counts.of(ROWS) for report in mine),
+            "memoryBytes": sum(report.counts.of(MEMORY_BYTES) for report in mine),
+            "cpuMs": sum(report.counts.of(spent) for report in mine for spent in CPU_TIMES) // 1_000_000,
+        }
+        for slot, mine in sorted(found.items())
+    ]
 
 
 def stores(counts: Counts) -> dict[str, dict[str, int]]:

@@ -12,7 +12,7 @@ from watersmeet.epoch.kinds import Cleaning, Closing, Epoch
 from watersmeet.epoch.owing import groups_left
 from watersmeet.epoch.task import Outcome, SlotReport, intake_of
 from watersmeet.observe.progress import EpochProgress
-from watersmeet.observe.statistics import arrivals, costs, selectivities, stores
+from watersmeet.observe.statistics import arrivals, costs, selectivities, slots, stores
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.query.logical import JoinQuery
 from watersmeet.state.manifest import Manifest
@@ -108,5 +108,6 @@ def _statistics(
         "selectivities": selectivities(query, plan, after.totals),
         "stores": stores(after.totals),
         "costsNs": costs(after.totals),
+        "slots": slots(ran.outcome.reports),
         "partitionGroups": groups,
     }
