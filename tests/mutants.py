@@ -253,7 +253,7 @@ MUTANTS = [
     Mutant(
         "a class that is no key is not compared",
         "engine.mjoin:_Hop.filtered",
-        'partials = self._kept(partials, key_values_equal(*sides), f"key {equality.key_class}")',
+        "partials = self._kept(partials, key_values_equal(*sides), key_class_name(equality.key_class))",
         "pass",
     ),
     Mutant(

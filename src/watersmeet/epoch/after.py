@@ -220,9 +220,9 @@ def _gauges(plan: JoinPlan, before: Mapping[str, Counts], reports: Sequence[Slot
     names = [plan.name_of_stage(stage) for stage in range(plan.stage_count)]
     found: dict[str, list[Counts]] = {}
     for report in reports:
-        found.setdefault(names[report.stage], []).append(report.counts.gauges())
+        found.setdefault(names[report.stage], []).append(report.counts)
     kept = {stage: gauges for stage, gauges in before.items() if stage in names}
-    return kept | {stage: total(gauges) for stage, gauges in found.items()}
+    return kept | {stage: total(counts).gauges() for stage, counts in found.items()}
 
 
 def _watermark(

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import combinations
 
 from watersmeet.epoch.task import InputRows, NodeInput, SlotReport
@@ -38,31 +39,36 @@ def with_pairs(reports: Sequence[SlotReport]) -> Counts:
 
     Where slots have different nodes in a stage, those that lack a node are taken to have as many rows as the others.
     """
-    slots_of_stage: Counter[int] = Counter()
-    slots_of_node: Counter[tuple[int, str]] = Counter()
-    rows: defaultdict[tuple[int, str], dict[str, InputRows]] = defaultdict(dict)
+    sums: dict[NodeInput, list[int]] = {}
+    slots: Counter[tuple[int] | tuple[int, str]] = Counter()
     for report in reports:
-        slots_of_stage.update({at.stage for at in report.inputs})
-        slots_of_node.update({(at.stage, at.node) for at in report.inputs})
-        for at, held in report.inputs.items():
-            inputs = rows[at.stage, at.node]
-            inputs[at.label] = _added(inputs.get(at.label, InputRows()), held)
+        for at, (there, new) in report.inputs.items():
+            held = sums.setdefault(at, [0, 0])
+            held[0] += there
+            held[1] += new
+        slots.update(_nodes_of(tuple(report.inputs)))
+    rows: defaultdict[tuple[int, str], dict[str, InputRows]] = defaultdict(dict)
+    for at, held in sums.items():
+        rows[at.stage, at.node][at.label] = InputRows(*held)
     pairs: Counter[Figure] = Counter()
     for (stage, node), inputs in rows.items():
         for left, right in combinations(inputs, 2):
             if met := _pairs(inputs[left], inputs[right]):
-                scaled = met * slots_of_stage[stage] // slots_of_node[stage, node]
+                scaled = met * slots[stage,] // slots[stage, node]
                 pairs[Figure(PAIRS, pair_name(left, right))] += scaled
     return total([*(report.counts for report in reports), Counts(pairs)])
 
 
 def add_rows(inputs: dict[NodeInput, InputRows], at: NodeInput, rows: InputRows) -> None:
     """Report rows of an input; hops may meet the same input twice."""
-    inputs[at] = _added(inputs.get(at, InputRows()), rows)
+    there, new = inputs.get(at, InputRows())
+    inputs[at] = InputRows(there + rows.there, new + rows.new)
 
 
-def _added(left: InputRows, right: InputRows) -> InputRows:
-    return InputRows(left.there + right.there, left.new + right.new)
+@lru_cache(maxsize=256)  # all slots report the same inputs
+def _nodes_of(inputs: tuple[NodeInput, ...]) -> frozenset[tuple[int] | tuple[int, str]]:
+    """The stages, and the nodes in them, that a report has rows of."""
+    return frozenset(known for at in inputs for known in ((at.stage,), (at.stage, at.node)))
 
 
 def _pairs(left: InputRows, right: InputRows) -> int:

@@ -11,7 +11,7 @@ Progress (`observe/progress.py`) and its documentation (docs/guide.md) follow fr
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal, NamedTuple
@@ -19,8 +19,10 @@ from typing import Literal, NamedTuple
 Subject = Literal["", "stream", "store", "predicate", "pair"]
 
 
-class Measure(NamedTuple):
-    """A figure, and where progress shows it."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Measure:
+    """A figure, and where progress shows it. There is one object for each: they are compared a thousand times an
+    epoch."""
 
     name: str
     unit: str
@@ -33,6 +35,9 @@ class Measure(NamedTuple):
     """The field of its sum over the life of the checkpoint."""
     shown_by_slot: str = ""
     """The field of its value on a slot."""
+
+    def __reduce__(self) -> tuple[Callable[[str], Measure], tuple[str]]:
+        return measure_named, (self.name,)
 
 
 ROWS = Measure("rows", "rows", "rows that came to a stage, of streams or of other stages")
@@ -127,11 +132,17 @@ class Figure(NamedTuple):
     """Which stream, store, predicate or pair; empty for the whole."""
 
 
+def measure_named(name: str) -> Measure:
+    """The measure of a name; one of another version is a counter, and keeps its name."""
+    found = _BY_NAME.get(name)
+    return _BY_NAME.setdefault(name, Measure(name, "", "unknown to this version")) if found is None else found
+
+
 @lru_cache(maxsize=1 << 12)
 def figure_named(name: str) -> Figure:
-    """The figure of a name in a file or a report. One of another version is a counter, and keeps its name."""
+    """The figure of a name in a file or a report."""
     measure, _, of = name.partition(".")
-    return Figure(_BY_NAME.get(measure) or Measure(measure, "", "unknown to this version"), of)
+    return Figure(measure_named(measure), of)
 
 
 @lru_cache(maxsize=1 << 12)
@@ -168,11 +179,11 @@ class Counts:
 
     def sum(self, measure: Measure) -> int:
         """Over all subjects."""
-        return sum(value for figure, value in self.values.items() if figure.measure == measure)
+        return sum(value for figure, value in self.values.items() if figure.measure is measure)
 
     def by(self, measure: Measure) -> dict[str, int]:
         """By subject."""
-        return {figure.of: value for figure, value in self.values.items() if figure.measure == measure}
+        return {figure.of: value for figure, value in self.values.items() if figure.measure is measure}
 
     def gauges(self) -> Counts:
         return Counts({figure: value for figure, value in self.values.items() if figure.measure.is_gauge})

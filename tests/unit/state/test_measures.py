@@ -1,5 +1,7 @@
 """Measures and counts: names in files are read back, sums and selections are by measure."""
 
+import pickle
+
 from watersmeet.state.measures import (
     LATE,
     MEASURES,
@@ -44,3 +46,8 @@ def test_every_measure_has_a_name_a_unit_and_a_meaning_of_its_own():
     shown = [name for m in MEASURES for name in (m.shown, m.shown_in_total, m.shown_by_slot) if name]
     assert len(set(shown)) == len(shown)
     assert {name_of(Figure(measure)) for measure in MEASURES} == {measure.name for measure in MEASURES}
+
+
+def test_a_measure_is_one_object_also_in_another_process():
+    for measure in (RESULTS, figure_named("of_old.x").measure):
+        assert pickle.loads(pickle.dumps(measure)) is measure
