@@ -30,6 +30,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from watersmeet.runtime.spark.stream_join import StreamJoin
+from watersmeet.state.measures import RESULTS
 
 SCHEMA = "ts TIMESTAMP, broker STRING, currency STRING, lot INT, price DOUBLE"
 MARK = ".watersmeet-demo"
@@ -64,7 +65,7 @@ def run_demo(folder: Path, rows: int, *, verbose: bool = False) -> int:
             while not query.awaitTermination(0.25):
                 live.show(epochs_of(query))
             live.show(epochs_of(query))
-        results = epochs_of(query)[-1].totals.get("results", 0)
+        results = epochs_of(query)[-1].totals.of(RESULTS)
         _report(console, spark, folder, results, time.monotonic() - began)
     except KeyboardInterrupt:
         if query is not None:

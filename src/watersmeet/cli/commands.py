@@ -24,6 +24,7 @@ from watersmeet.cli.wording import in_these_words, with_missing_stream
 from watersmeet.errors import OptionError, QueryError, WatersmeetError
 from watersmeet.query.cql import read_sql
 from watersmeet.query.from_sql import sources_of
+from watersmeet.state.measures import RESULTS
 from watersmeet.state.storage import local_path
 
 INTERRUPTED = 130
@@ -164,7 +165,7 @@ def _follow(
         say("done: there was nothing new to read")
     else:
         totals = epochs_of(query)[-1].totals
-        say(f"done: {totals.get('results', 0):,} results since the query was first started")
+        say(f"done: {totals.of(RESULTS):,} results since the query was first started")
     return 0
 
 

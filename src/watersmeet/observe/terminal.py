@@ -13,6 +13,7 @@ from rich.table import Table
 
 from watersmeet.epoch.events import Event
 from watersmeet.observe.progress import EpochProgress
+from watersmeet.state.measures import CLOSED_BYTES, LATE, MEMORY_BYTES, RESULTS, STATE_BYTES, STATE_ROWS
 from watersmeet.units import format_bytes
 
 LINES = 12
@@ -67,17 +68,17 @@ OF_WIDE_TABLES = ("state rows", "in memory")
 
 
 def _cells(epoch: EpochProgress) -> dict[str, str]:
-    rows, late, closed = sum(epoch.rows.values()), epoch.count("late"), epoch.count("closed_bytes")
+    rows, late, closed = sum(epoch.rows.values()), epoch.count(LATE), epoch.count(CLOSED_BYTES)
     seconds = (epoch.join_ms + epoch.commit_ms + epoch.sink_ms) / 1000
     return {
         "epoch": str(epoch.epoch),
         "rows": f"{rows:,}",
         "rows/s": f"{rows / seconds:,.0f}" if seconds else "-",
-        "results": f"{epoch.count('results'):,}",
+        "results": f"{epoch.count(RESULTS):,}",
         "late": f"{late:,}" if late else "-",
-        "state rows": f"{epoch.count('state_rows'):,}",
-        "state": format_bytes(epoch.count("state_bytes")),
-        "in memory": format_bytes(epoch.count("memory_bytes")),
+        "state rows": f"{epoch.count(STATE_ROWS):,}",
+        "state": format_bytes(epoch.count(STATE_BYTES)),
+        "in memory": format_bytes(epoch.count(MEMORY_BYTES)),
         "spilled": format_bytes(closed) if closed else "-",
         "lag": _lag(epoch),
     }
@@ -85,14 +86,14 @@ def _cells(epoch: EpochProgress) -> dict[str, str]:
 
 def epoch_line(epoch: EpochProgress) -> str:
     """An epoch in one line: rows, results and state; and the groups that owe results."""
-    rows, late = sum(epoch.rows.values()), epoch.count("late")
+    rows, late = sum(epoch.rows.values()), epoch.count(LATE)
     seconds = (epoch.join_ms + epoch.commit_ms + epoch.sink_ms) / 1000
-    closed = epoch.count("closed_bytes")
+    closed = epoch.count(CLOSED_BYTES)
     what = "clean-up" if epoch.is_cleaning else f"{rows:,} rows in"
     return (
-        f"epoch {epoch.epoch}: {what}, {epoch.count('results'):,} results"
+        f"epoch {epoch.epoch}: {what}, {epoch.count(RESULTS):,} results"
         + (f", {late:,} too late" if late else "")
-        + f", state {epoch.count('state_rows'):,} rows in {format_bytes(epoch.count('state_bytes'))}"
+        + f", state {epoch.count(STATE_ROWS):,} rows in {format_bytes(epoch.count(STATE_BYTES))}"
         + (f", {format_bytes(closed)} spilled" if closed else "")
         + (f", {epoch.owing_groups} groups owe results" if epoch.owing_groups else "")
         + f", {seconds:.1f} s"

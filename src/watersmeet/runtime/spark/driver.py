@@ -31,6 +31,7 @@ from watersmeet.runtime.spark.progress import Ran, Times, progress_of, resting
 from watersmeet.runtime.spark.results import delivery
 from watersmeet.state.host_sweep import Drops
 from watersmeet.state.manifest import Manifest
+from watersmeet.state.measures import RESULTS
 from watersmeet.state.outbox import remove_results
 
 Choose = Callable[[DataFrame], tuple[JoinPlan, Event]]
@@ -94,7 +95,7 @@ class EpochDriver:
             self._clone = batch.sparkSession
             self.recover()
             self._batch = batch
-            self._outside.checkpoint.spark_logs.begin_sync()
+            self._outside.checkpoint.spark_log_sync.begin_sync()
             try:
                 self._play(protocol.BatchCame(batch_id, *self._outside.checkpoint.spark_log.around(batch_id)))
             finally:
@@ -150,7 +151,7 @@ class EpochDriver:
 
     def _results_so_far(self) -> int:
         last = self._drive.state.last
-        return 0 if last is None else last.counters.get("results", 0)
+        return 0 if last is None else last.counters.of(RESULTS)
 
     # The handlers of commands
 

@@ -12,7 +12,6 @@ from pyspark.sql import SparkSession
 
 from watersmeet.errors import WatersmeetError, error_from_worker
 from watersmeet.observe.progress import EpochProgress
-from watersmeet.runtime.spark.file_sink import FileSink
 from watersmeet.runtime.spark.results import ResultPath
 from watersmeet.runtime.spark.sinks import Sink
 from watersmeet.runtime.spark.slot_work import Folders
@@ -58,15 +57,13 @@ class Outside:
 
     def files(self) -> frozenset[str]:
         """All that may be left over of earlier runs, in the checkpoint and in the sink's folder."""
-        leftovers = self.sink.leftovers() if isinstance(self.sink, FileSink) else ()
-        return self.checkpoint.files() | {f"{OF_SINK}{name}" for name in leftovers}
+        return self.checkpoint.files() | {f"{OF_SINK}{name}" for name in self.sink.leftovers()}
 
     def sweep(self, live: Manifest, seen: frozenset[str]) -> None:
         """Remove those of the files that neither the last manifest nor the sink's log names."""
         of_sink = frozenset(name for name in seen if name.startswith(OF_SINK))
         self.checkpoint.sweep(live, seen - of_sink)
-        if isinstance(self.sink, FileSink):
-            self.sink.sweep(frozenset(name.removeprefix(OF_SINK) for name in of_sink))
+        self.sink.sweep(frozenset(name.removeprefix(OF_SINK) for name in of_sink))
 
 
 @contextmanager

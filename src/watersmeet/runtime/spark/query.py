@@ -23,6 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from watersmeet.adaptation.coordinator import ASKED_FOR, STREAM_HAS_ENDED
 from watersmeet.errors import WatersmeetError
 from watersmeet.observe.explain import explain_text
+from watersmeet.observe.group_cpu import with_cpu
 from watersmeet.observe.measured import measured
 from watersmeet.observe.progress import EpochProgress, merged_progress, with_closing
 from watersmeet.planning.planner import NOTHING_SEEN, Planner, explain_mode
@@ -181,9 +182,10 @@ class JoinQueryHandle:
         return None if self._stopped else self._inner.exception()
 
     def partitionGroups(self) -> pa.Table:
-        """P_size, P_output and P_inter of every partition group, its slot, its closed generations, and what spill
-        policies see of it; a pyarrow table."""
-        return self._driver.group_table()
+        """P_size, P_output and P_inter of every partition group, its slot, its closed generations, what spill policies
+        see of it, and its CPU time; a pyarrow table."""
+        last = self._epochs[-1] if self._epochs else self._resting
+        return with_cpu(self._driver.group_table(), last.totals)
 
     def explain(self, extended: bool | str = False) -> None:
         """Print the query and its plan. True or "extended": also Spark's plan of the last batch; "cost": also the

@@ -19,13 +19,13 @@ from watersmeet.runtime.spark.sink_formats import (
 from watersmeet.runtime.spark.sink_places import require_place, require_same_columns_in
 from watersmeet.runtime.spark.sink_tables import find_table, require_same_table, table_errors
 from watersmeet.runtime.spark.sinks import (
-    BatchSink,
-    ConsoleSink,
-    FunctionSink,
-    MemorySink,
     Sink,
     absolute,
+    batch_sink,
+    console_sink,
     file_options,
+    function_sink,
+    memory_sink,
 )
 
 
@@ -52,12 +52,12 @@ def sink_of(asked: AskedSink, schema: StructType) -> Sink:
     spark = asked.spark
     require_partitions(asked.format, asked.partition_by, schema)
     if asked.function is not None:
-        return FunctionSink(asked.function)
+        return function_sink(asked.function)
     if asked.format == "console":
         rows = asked.get("numRows") or "20"
         if not rows.isdigit():
             raise OptionError(f"option numRows must be a whole number, not '{rows}'", hint="such as 20")
-        return ConsoleSink(int(rows), (asked.get("truncate") or "true").lower() == "true")
+        return console_sink(int(rows), (asked.get("truncate") or "true").lower() == "true")
     if asked.format == "memory":
         if not asked.query_name:
             raise SinkError(
@@ -65,11 +65,11 @@ def sink_of(asked: AskedSink, schema: StructType) -> Sink:
                 hint="write .queryName('results')",
                 error_class="MISSING_QUERY_NAME",
             )
-        return MemorySink(spark, asked.query_name, schema, is_complete=asked.is_complete)
+        return memory_sink(spark, asked.query_name, schema, is_complete=asked.is_complete)
     if asked.format in FILE_FORMATS:
         return _file_sink(asked, schema)
     require_format(spark, asked.format, asked.options)
-    return BatchSink(asked.format, file_options(asked.options), asked.partition_by, asked.is_complete)
+    return batch_sink(asked.format, file_options(asked.options), asked.partition_by, is_complete=asked.is_complete)
 
 
 def _file_sink(asked: AskedSink, schema: StructType) -> FileSink:

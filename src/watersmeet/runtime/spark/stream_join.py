@@ -28,7 +28,7 @@ from watersmeet.query.types import COLLATION, nullable_inside
 from watersmeet.runtime.spark import arguments
 from watersmeet.runtime.spark.join_pieces import JoinPieces
 from watersmeet.runtime.spark.option_places import require_option_of_join
-from watersmeet.runtime.spark.options import option_name
+from watersmeet.runtime.spark.options import KNOWN, option_name
 from watersmeet.runtime.spark.storable import parts_of
 from watersmeet.runtime.spark.writer import JoinStreamWriter
 
@@ -219,7 +219,8 @@ class StreamJoin:
         of `GroupFigures` that gives every partition group a score; those with the lowest go first."""
         require_option_of_join(arguments.text("the name of an option", name, "write option('name', value)"))
         known = option_name(name)
-        text = value if known == "spill" and callable(value) else arguments.option_value(known, value)
+        takes = KNOWN[known].takes_function and callable(value)
+        text = value if takes else arguments.option_value(known, value)
         return self._with(options={**self._pieces.options, known: text})
 
     def options(self, **options: Any) -> StreamJoin:

@@ -24,7 +24,7 @@ from watersmeet.query.logical import JoinQuery
 from watersmeet.runtime.repair import require_tied
 from watersmeet.runtime.spark import arguments
 from watersmeet.runtime.spark.driver import EpochDriver
-from watersmeet.runtime.spark.file_sink import FILE_FORMATS, FileSink
+from watersmeet.runtime.spark.file_sink import FILE_FORMATS
 from watersmeet.runtime.spark.join_pieces import JoinPieces
 from watersmeet.runtime.spark.learning import plan_for_batch
 from watersmeet.runtime.spark.log_files import start_with_quick_log_files
@@ -37,9 +37,7 @@ from watersmeet.runtime.spark.progress import resting
 from watersmeet.runtime.spark.query import JoinQueryHandle
 from watersmeet.runtime.spark.results import ResultPath
 from watersmeet.runtime.spark.sink_choice import AskedSink, sink_of, table_sink
-from watersmeet.runtime.spark.sinks import (
-    Sink,
-)
+from watersmeet.runtime.spark.sinks import Sink, SinkRun
 from watersmeet.runtime.spark.slot_work import Folders
 from watersmeet.runtime.spark.source import unite
 from watersmeet.runtime.spark.stopping import interruptible
@@ -277,20 +275,17 @@ class JoinStreamWriter:
             checkpoint.require_same_query(marks, marks_of_format_1(query, plan), output)
             if known is not None and plan_text(plan) != known.trees:
                 raise checkpoint.different([f"plan: checkpoint has '{known.trees}', query has '{plan_text(plan)}'"])
-            checkpoint.mend_spark_logs()
+            checkpoint.mend_spark_log()
             require_tied(checkpoint)
             require_storable(schema)
             sink = make_sink(schema)
             sink.require_mode(self._mode)
             owner, maker = Owner(checkpoint.uid(), location, name), Maker(checkpoint.uid(), run)
+            served = SinkRun(spark, schema, owner, maker, *checkpoint.sent_and_committed())
+            sink = sink.for_run(served)
             results = ResultPath(query, schema, checkpoint.outbox, "checkpoint", maker=maker)
-            if isinstance(sink, FileSink):
-                sink.require_types(spark, schema)
-                sink = sink.located(spark, maker)
-                sink.require_owner(spark, owner)
-                sink.require_epochs(spark, *checkpoint.sent_and_committed())
-                if sink.takes_part_files(results.is_plain):
-                    results = ResultPath(query, schema, local_path(sink.path), "sink", sink.compression, maker)
+            if (parts := sink.part_folder(is_plain=results.is_plain)) is not None:
+                results = ResultPath(query, schema, parts.folder, "sink", parts.compression, maker)
             folder = run_folder(options.memory_location, checkpoint.identity(), run)
             budget = options.memory_budget_bytes
             require_room(folder, options.slots, budget)
@@ -320,8 +315,7 @@ class JoinStreamWriter:
                 partial(plan_for_batch, planner) if known is None and planner.waits_for_rows else None,
             )
             checkpoint.prepare()
-            if isinstance(sink, FileSink):
-                sink.claim(spark, owner)
+            sink.claim(served)
             checkpoint.remember_query(marks | output)
             watcher = claim(folder) if folder is not None else None
         except BaseException:
