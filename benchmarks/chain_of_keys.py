@@ -41,6 +41,7 @@ from watersmeet import StreamJoin
 from watersmeet.observe.explain import explain_text
 from watersmeet.runtime.spark.query import epochs_of
 from watersmeet.runtime.spark.stream_join import pieces_of
+from watersmeet.state.measures import ROWS
 
 KEYS = {"a": "x", "b": "x", "c": "xy", "d": "yz", "e": "z"}
 WHERE = "a.x = b.x AND b.x = c.x AND c.y = d.y AND d.z = e.z"
@@ -144,7 +145,7 @@ def measure(spark: SparkSession, name: str, start: Callable[..., Any], data: Pat
     seconds = [p["durationMs"]["triggerExecution"] / 1000 for p in query.recentProgress if p["numInputRows"] > 0]
     if start is run_ours:
         for epoch in epochs_of(query):
-            busy = [counts.get("rows", 0) for counts in epoch.slot_counts]
+            busy = [counts.of(ROWS) for counts in epoch.slot_counts]
             assert len(busy) == 3 * spark.sparkContext.defaultParallelism, "three stages on a slot per core intended"
             assert min(busy) > 0 or sum(epoch.rows.values()) == 0, f"a slot had no rows: {busy}"
     found = judged(out / "rows")

@@ -26,13 +26,14 @@ import pyarrow as pa
 from benchmarks.machine import save
 from watersmeet.epoch.after import Clock, manifest_after, nothing_yet
 from watersmeet.epoch.kinds import Batch
-from watersmeet.epoch.task import Intake, Outcome, SlotReport
+from watersmeet.epoch.task import InputRows, Intake, NodeInput, Outcome, SlotReport
 from watersmeet.plan.stages import JoinPlan, plan_join
 from watersmeet.plan.tree import parse_tree
 from watersmeet.query.logical import Stream, build_query
 from watersmeet.state.groups import Groups
 from watersmeet.state.manifest import ExtentRef, Manifest, SegmentRef
 from watersmeet.state.manifest_json import to_json
+from watersmeet.state.measures import Counts
 from watersmeet.state.storage import create
 from watersmeet.state.tiers import segment_name, task_name
 
@@ -78,11 +79,12 @@ def reports_of(plan: JoinPlan, epoch: int, *, slots: int, extents: int, runs: in
                     ExtentRef(name, run, run % len(stores), 4_000_000 + number, 123_456, TIME_US + number, groups)
                     for run in range(min(runs, extents - number))
                 ]
-            counts = {f"{figure}.{label}": 123_456 for label in stores for figure in ("rows", "late", "state_rows")}
-            counts |= {f"{kind}.{stage}.n.{label}": 1_000 for label in stores for kind in ("there", "new")}
+            counts = {f"{figure}.{label}": 123_456 for label in stores for figure in ("intake", "late", "state_rows")}
             counts |= {f"{figure}_bytes": 1_234_567 for figure in ("memory", "state", "active", "fetched")}
-            counts |= {f"{figure}_ns": 123_456_789 for figure in ("insert", "probe", "merge", "write")}
-            found.append(SlotReport(epoch, stage, slot, tuple(held), tuple(new), counts))
+            counts |= {f"{figure}_ns": 123_456_789 for figure in ("insert", "probe", "expire", "spill")}
+            inputs = {NodeInput(stage, "n", label): InputRows(1_000, 1_000) for label in stores}
+            told = Counts.named(counts)
+            found.append(SlotReport(epoch, stage, slot, tuple(held), tuple(new), told, inputs=inputs))
     return found
 
 

@@ -51,6 +51,7 @@ from watersmeet.plan.tree import parse_tree
 from watersmeet.query.logical import Stream, build_query
 from watersmeet.runtime.inprocess import InProcessQuery
 from watersmeet.runtime.spark.query import epochs_of
+from watersmeet.state.measures import INTERMEDIATE
 
 STREAMS = "abcd"
 SCHEMA = "x BIGINT, y BIGINT, z BIGINT, ts TIMESTAMP, n BIGINT"
@@ -138,7 +139,7 @@ def run(spark: SparkSession, data: Path, out: Path, stages: int, rows: int) -> l
     assert len(epochs) == len(seen), "one call of the sink for every epoch"
     found = []
     for i in range(SKIPPED, len(seen)):
-        intermediate = epochs[i].totals.get("intermediate", 0) - epochs[i - 1].totals.get("intermediate", 0)
+        intermediate = epochs[i].totals.of(INTERMEDIATE) - epochs[i - 1].totals.of(INTERMEDIATE)
         cpu_s, wall_s = (now - then for now, then in zip(seen[i], seen[i - 1], strict=True))
         sent = intermediate if stages > 1 else 0
         found.append(MicroBatch(stages, rows * len(STREAMS), sent, cpu_s, wall_s, in_process[i]))

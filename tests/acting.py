@@ -4,7 +4,7 @@ import random
 import shutil
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
@@ -21,7 +21,7 @@ from tests.spoiling import spoil_copies
 from watersmeet.adaptation.migration import AUTO, ROWS_AT_ONCE
 from watersmeet.adaptation.spill_policies import policy_named
 from watersmeet.adaptation.spilling import SpillSettings
-from watersmeet.engine import generations, layers, mjoin, windows, work
+from watersmeet.engine import generations, layers, mjoin, panes, work
 from watersmeet.engine.compaction import Merging
 from watersmeet.engine.inbox import chunks
 from watersmeet.epoch.after import Clock
@@ -31,12 +31,14 @@ from watersmeet.plan.default_tree import default_tree
 from watersmeet.plan.hops import is_mixed
 from watersmeet.plan.placement import Placement
 from watersmeet.plan.probe_orders import NO_ORDERS, ProbeOrders, default_orders
+from watersmeet.plan.spillable import spillable_stages
 from watersmeet.plan.stages import JoinPlan, plan_join
 from watersmeet.plan.tree import Join, nodes_of, parse_tree
 from watersmeet.query.logical import JoinQuery
 from watersmeet.runtime.inprocess import InProcessQuery
 from watersmeet.runtime.inprocess_frames import pandas_hash
 from watersmeet.state import run
+from watersmeet.state.measures import LATE, RESULTS, Counts
 from watersmeet.state.tiers import epoch_of
 
 EAGER = Merging(small_fan_in=2, tier_ratio=1.5)
@@ -49,7 +51,7 @@ BYTE_BOUNDS = (
     (mjoin, "UNEVEN_BYTES_MAX"),
     (layers, "HELD_BYTES_MAX"),
     (work, "HELD_BYTES_MAX"),
-    (windows, "BYTES_AT_ONCE"),
+    (panes, "BYTES_AT_ONCE"),
     (generations, "BYTES_AT_ONCE"),
 )
 RAM = "/dev/shm" if Path("/dev/shm").is_dir() else None
@@ -102,9 +104,9 @@ def check_every_epoch(scenario: Scenario) -> None:
             assert all(canonical(attempt) == found for attempt in epoch.attempts), "a repeated attempt found others"
         assert epoch.results.schema.equals(scenario.output_schema), "results have other types"
         epoch.check_files()
-    totals = {name: rows for name, rows in epoch.totals.items() if name.startswith("late.")}
+    totals = epoch.totals.by(LATE)
     assert so_far == expected, f"in the end: {difference(so_far, expected, 'engine', 'oracle')}"
-    late = {f"late.{name}": rows for name, rows in scenario.answer.late.items()}
+    late = dict(scenario.answer.late)
     assert totals == late, f"late rows: engine {totals}, oracle {late}"
 
 
@@ -120,7 +122,7 @@ class Committed:
     has_rivals: bool = False
 
     @property
-    def totals(self) -> Mapping[str, int]:
+    def totals(self) -> Counts:
         return self.engine.manifest.totals
 
     def check_files(self) -> None:
@@ -184,7 +186,7 @@ def epochs_in_process(scenario: Scenario) -> Iterator[Committed]:
                 failures = (*(("crash",) if epoch.lost else ()), *epoch.clean_failures)
                 player.clean_up(failures, bytes_at_once=1000, kept_slots=kept, epochs_max=epoch.clean)
             if epoch.migrate:
-                player.migrate(epoch.migrate_failures, *_target(scenario, epoch.migrate, setting))
+                player.migrate(epoch.migrate_failures, *target(scenario, epoch.migrate, setting))
             if epoch.abort:
                 player.abort()
             if batch is scenario.batches[-1]:
@@ -196,7 +198,7 @@ def epochs_in_process(scenario: Scenario) -> Iterator[Committed]:
             found = found[-1:] if player.sink.replaces else found
             assert not player.sink.torn, f"epochs {player.sink.torn} were begun and never ended"
             player.sink.check_parts()
-            counted = player.engine.manifest.totals.get("results", 0)
+            counted = player.engine.manifest.totals.of(RESULTS)
             assert counted == player.sink.rows, f"{counted} results were counted, the sink has {player.sink.rows}"
             yield Committed(
                 pa.concat_tables(found or [player.engine.slots.nothing_shown()]),
@@ -208,7 +210,7 @@ def epochs_in_process(scenario: Scenario) -> Iterator[Committed]:
             )
 
 
-def _target(scenario: Scenario, entry: str, setting: Setting) -> tuple[JoinPlan, str]:
+def target(scenario: Scenario, entry: str, setting: Setting) -> tuple[JoinPlan, str]:
     """The plan and the strategy that an entry of a schedule names, as in `rehearse`."""
     end = entry.rindex(")") + 1
     trees = tuple(parse_tree(text, [s.name for s in scenario.query.streams]) for text in entry[:end].split("|"))
@@ -228,7 +230,7 @@ def _bytes_bounded(bytes_max: int | None) -> Iterator[None]:
 
 def spilling(plan: JoinPlan, placement: Placement, pairs: Iterable[tuple[int, int]]) -> tuple[Spill, ...]:
     """Orders to close groups, given as (stage, group); both are taken modulo what there is."""
-    stages = [number for number, stage in enumerate(plan.stages) if not stage.hops and not stage.is_built]
+    stages = spillable_stages(plan)
     partitions, owners = plan.partitions, placement.owners
     groups: dict[tuple[int, int], set[int]] = defaultdict(set)
     for stage, named in pairs if stages else ():

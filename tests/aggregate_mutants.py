@@ -46,10 +46,10 @@ AGGREGATE_MUTANTS = [
     ),
     Mutant("means are cut, not rounded", "engine.accumulators:_decimal_mean", "ROUND_HALF_UP", "'ROUND_DOWN'"),
     # groups
-    Mutant("NULL keys are zero", "engine.groups:decoded_keys", "pc.equal(unknown, 1)", "pc.equal(unknown, 2)"),
+    Mutant("NULL keys are zero", "engine.group_store:decoded_keys", "pc.equal(unknown, 1)", "pc.equal(unknown, 2)"),
     Mutant(
         "NULL keys and zero are one group",
-        "engine.groups:encoded_keys",
+        "engine.group_store:encoded_keys",
         "pc.is_null(key).cast(pa.int8())",
         "pa.array(np.zeros(rows, dtype=np.int8))",
     ),
@@ -58,21 +58,21 @@ AGGREGATE_MUTANTS = [
     ),
     Mutant(
         "a group is divided",
-        "engine.groups:groups_in_parts",
+        "engine.group_store:groups_in_parts",
         "may_split_keys=False",
         "may_split_keys=True",
         crashes="the parts of a group are merged again and again",
     ),
     Mutant(
         "merged groups are not combined",
-        "engine.groups:groups_in_parts",
+        "engine.group_store:groups_in_parts",
         "yield combined(plan, run)",
         "yield run",
         crashes="several rows of a group do not fit the one row of its keys",
     ),
     Mutant(
         "merged groups forget the newest rows",
-        "engine.groups:groups_in_parts",
+        "engine.group_store:groups_in_parts",
         "merge_in_parts(runs,",
         "merge_in_parts(runs[:-1],",
     ),
@@ -91,25 +91,25 @@ AGGREGATE_MUTANTS = [
     # windows
     Mutant(
         "a window has one pane less",
-        "engine.windows:_windows",
+        "engine.panes:_windows",
         "starts + np.int64(plan.window.length_us - 1)",
         "starts + np.int64(plan.window.length_us - 2)",
     ),
     Mutant(
         "what leaves a window is not cancelled",
-        "engine.windows:_windows",
+        "engine.panes:_windows",
         "running[begin + some.count] - running[begin]",
         "running[begin + some.count]",
     ),
     Mutant(
         "only the last window of a pane is touched",
-        "engine.windows:_containing",
+        "engine.panes:_containing",
         "(panes - np.int64(length)) // np.int64(slide) + 1",
         "panes // np.int64(slide)",
     ),
     Mutant(
         "windows take in panes that follow them",
-        "engine.windows:_containing",
+        "engine.panes:_containing",
         "(panes - np.int64(length)) // np.int64(slide) + 1",
         "(panes - np.int64(length)) // np.int64(slide)",
     ),
@@ -121,13 +121,13 @@ AGGREGATE_MUTANTS = [
     ),
     Mutant(
         "windows close a moment early",
-        "engine.windows:_containing",
+        "engine.panes:_containing",
         "(until_us - length) // slide",
         "(until_us + 1 - length) // slide",
     ),
     Mutant(
         "windows close twice",
-        "engine.windows:_containing",
+        "engine.panes:_containing",
         "(after_us - length) // slide",
         "(after_us - 1 - length) // slide",
     ),

@@ -17,6 +17,7 @@ from tests.oracle import combinations, rows_of, value_of
 from tests.scenarios import Scenario
 from watersmeet.query.aggregates import Aggregate
 from watersmeet.query.types import is_floating
+from watersmeet.state.measures import SPILLED_BYTES
 
 Group = tuple[Any, ...]
 View = dict[Group, tuple[Any, ...]]
@@ -31,7 +32,7 @@ def check_aggregates(scenario: Scenario) -> None:
     oracle = GroupsOracle(scenario)
     view, closed, has_spilled = {}, None, False
     for number, epoch in enumerate(epochs_in_process(scenario)):
-        has_spilled = has_spilled or epoch.engine.manifest.totals.get("spilled_bytes", 0) > 0
+        has_spilled = has_spilled or epoch.engine.manifest.totals.of(SPILLED_BYTES) > 0
         watermark = epoch.engine.manifest.watermark_us
         rows = shown(scenario, epoch.results)
         found = dict(rows)

@@ -103,7 +103,7 @@ MIGRATION_MUTANTS = [
         "a build counts as results",
         "epoch.kinds:shows",
         "case Takeover() | Build() | Backfill() | Switch():\n            return False",
-        "case Takeover():\n            return False\n        case Build():\n            return True",
+        "case Build():\n            return 1\n        case Takeover() | Backfill() | Switch():\n            return False",
     ),
     Mutant(
         "what arrives in a migration is not stored for the new plan",

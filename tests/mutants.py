@@ -66,7 +66,7 @@ _LOOP = """    for i in range(len(node.inputs)):
         for run in self._delta(node, i, deltas):
             first, last = node.first_store, node.first_store + len(node.inputs)
             found = probe(node, i, run, self.stores[first:last], counts=self.tally.counts)
-            yield from self.tally.timed("probe", found)
+            yield from self.tally.timed(PROBE_NS, found)
             self._add(first + i, run)"""
 EAGER = """self._add(first + i, run)
             span = node.inputs[i].span_us or 1 << 61
@@ -237,23 +237,23 @@ MUTANTS = [
     ),
     Mutant(
         "an exchange goes to the wrong input",
-        "engine.outbox:_frame",
+        "engine.emission:_frame",
         "np.full(joined.rows, ordinal, ",
         "np.full(joined.rows, (ordinal + 1) % len(target.inputs), ",
     ),
-    Mutant("an exchange tells the limit for the time", "engine.outbox:_frame", "partials.latest", "partials.last"),
+    Mutant("an exchange tells the limit for the time", "engine.emission:_frame", "partials.latest", "partials.last"),
     Mutant(
         "an exchange tells the time for the limit",
-        "engine.outbox:_payload",
+        "engine.emission:_payload",
         "limits_of_last(joined.partials.last)",
         "joined.partials.latest",
     ),
-    Mutant("runs of results mix up keys", "engine.outbox:runs_of", "partials.ranks)", "np.sort(partials.ranks))"),
+    Mutant("runs of results mix up keys", "engine.emission:runs_of", "partials.ranks)", "np.sort(partials.ranks))"),
     # trees: keys and predicates of a node
     Mutant(
         "a class that is no key is not compared",
         "engine.mjoin:_Hop.filtered",
-        'partials = self._kept(partials, key_values_equal(*sides), f"key {equality.key_class}")',
+        "partials = self._kept(partials, key_values_equal(*sides), key_class_name(equality.key_class))",
         "pass",
     ),
     Mutant(

@@ -3,7 +3,7 @@
 from tests.mutants import Mutant
 
 _PREPARE = "state.checkpoint:Checkpoint.prepare"
-_SPARK_SYNC = "state.spark_logs:SparkLogs._sync"
+_SPARK_SYNC = "state.spark_log_sync:SparkLogSync._sync"
 _ALL_LOGS = "(self._offsets, *self._sources())"
 _LOG_SYNC = "state.log_folder:LogFolder.sync"
 _TAKE_IN = "state.sink_folder:SinkFolder.take_in"
@@ -22,7 +22,9 @@ POWER_MUTANTS = {
     "power": [
         Mutant("names of state are not synced", "state.storage:_write_durably", "sync_folder(path.parent)", "pass"),
         Mutant("the checkpoint's folders are not synced", _PREPARE, "sync_way_to(self.folder)", "pass"),
-        Mutant("Spark's logs are not synced", "state.checkpoint:Checkpoint.commit", "self.spark_logs.sync()", "pass"),
+        Mutant(
+            "Spark's logs are not synced", "state.checkpoint:Checkpoint.commit", "self.spark_log_sync.sync()", "pass"
+        ),
         Mutant("Spark's offsets are not synced", _SPARK_SYNC, _ALL_LOGS, "self._sources()"),
         Mutant("logs of sources are not synced", _SPARK_SYNC, _ALL_LOGS, "(self._offsets,)"),
         Mutant("folders of Spark's logs are not synced", _SPARK_SYNC, "self._sync_names_above(log.folder)", "pass"),
@@ -36,13 +38,13 @@ POWER_MUTANTS = {
         ),
         Mutant(
             "torn logs of Spark stay",
-            "state.spark_logs:SparkLogs._is_torn",
+            "state.spark_log_sync:SparkLogSync._is_torn",
             "return not log.is_whole(name)",
             "return False",
         ),
         Mutant(
             "a batch stays of which a source has lost its part",
-            "state.spark_logs:SparkLogs.mend",
+            "state.spark_log_sync:SparkLogSync.mend",
             "or not self._has_sources(name)",
             "",
         ),

@@ -241,7 +241,7 @@ def run_to_the_end(root: Path, chance: Random, event: Event, *, takes_parts: boo
     tiers._verified.clear()  # a process after a cut knows nothing
     mapped._mapped.clear()
     sink = StandInSink(root / "out", event, takes_parts=takes_parts)
-    Checkpoint(root / "state" / "ck").mend_spark_logs()
+    Checkpoint(root / "state" / "ck").mend_spark_log()
     engine = PoweredQuery(root / "state" / "ck", sink)
     sink.sink.prepare()
     stream = StandInStream(engine.checkpoint.spark_location, chance, event)

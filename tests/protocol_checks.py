@@ -22,7 +22,7 @@ from watersmeet.epoch.after import Clock, manifest_after, nothing_yet
 from watersmeet.epoch.driving import Drive
 from watersmeet.epoch.kinds import Batch, Clean, Cleaning, Closing, Spill, Takeover
 from watersmeet.epoch.protocol import GiveUp, Look, Started
-from watersmeet.epoch.task import Intake, Outcome, SlotReport, no_intake
+from watersmeet.epoch.task import GroupFigure, Intake, Outcome, SlotReport, no_intake
 from watersmeet.epoch.tied import batch_difference
 from watersmeet.plan.default_tree import default_tree
 from watersmeet.plan.keys import key_name
@@ -243,7 +243,8 @@ def _plan() -> JoinPlan:
 def _report(output: int) -> SlotReport:
     """Group 1 has state, and has yielded so many results."""
     name = key_name(_plan().stages[0].key)
-    return SlotReport(0, 0, 0, (), (), {}, {f"output.{name}": ([1], [output]), "size.0.0": ([1], [100])})
+    groups = {GroupFigure("output", name): ([1], [output]), GroupFigure("size", stage=0, store=0): ([1], [100])}
+    return SlotReport(0, 0, 0, (), (), groups=groups)
 
 
 def _output(coordinator: Coordinator, after: Manifest) -> float:

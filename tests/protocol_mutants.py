@@ -224,14 +224,15 @@ PROTOCOL_MUTANTS = {
         Mutant(
             "what a clean-up finds is not shown",
             "epoch.kinds:shows",
-            "return any(report.counts.get(found, 0) for report in reports)",
+            "return any(report.counts.of(found) for report in reports)",
             "return False",
         ),
         Mutant(
             "windows closed after a clean-up are not counted",
             "epoch.after:_counters",
-            "sums = Counter(before)",
-            "sums = Counter(before)\n    reports = [] if all('joined' not in r.counts for r in reports) else reports",
+            "return total([before,",
+            "reports = [] if all('joined' not in r.counts.by_name() for r in reports) else reports\n"
+            "    return total([before,",
         ),
         Mutant(
             "windows stay open after a clean-up",

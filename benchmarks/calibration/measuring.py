@@ -25,6 +25,7 @@ from benchmarks.calibration.trees import Compared
 from benchmarks.join_shapes import checksum
 from benchmarks.state_growth import mixed
 from watersmeet.runtime.inprocess import InProcessQuery
+from watersmeet.state.measures import STORE_BYTES
 
 FULL = 1.25
 """Windows after which the state no longer grows: one, and the time buckets that straddle its end."""
@@ -69,18 +70,18 @@ class _Running:
         if is_measured:
             self.cpu_s.append(spent)
             after = self.engine.manifest
-            self.state_bytes.append(sum(n for name, n in after.totals.items() if name.startswith("store_bytes.")))
+            self.state_bytes.append(after.totals.sum(STORE_BYTES))
             self.file_bytes.append(sum(each.bytes for each in after.segments.values()))
             self.results += results.num_rows
         else:
-            self.before = Counter(self.engine.manifest.totals)
+            self.before = Counter(self.engine.manifest.totals.by_name())
         return checksum(results)
 
     def measured(self) -> Measured:
         seconds = len(self.cpu_s)
         length = seconds // REPEATS
         stretches = (self.cpu_s[i * length : (i + 1) * length] for i in range(REPEATS))
-        totals = self.engine.manifest.totals
+        totals = self.engine.manifest.totals.by_name()
         return Measured(
             repeats_cpu_s=tuple(sum(each) / length for each in stretches),
             state_bytes_max=max(self.state_bytes),

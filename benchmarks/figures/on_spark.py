@@ -25,6 +25,7 @@ from benchmarks.figures.streams import PARTITIONS, Workload, five_streams
 from benchmarks.machine import save
 from watersmeet import StreamJoin
 from watersmeet.runtime.spark.query import epochs_of
+from watersmeet.state.measures import MEMORY_BYTES, RESULTS
 
 POLICIES = ("global-output-penalty", "bottom-up")
 BATCH_S = 60
@@ -65,12 +66,12 @@ def run(spark: SparkSession, workload: Workload, folder: Path, policy: str | Non
     timely = [epoch for epoch in epochs_of(query) if not epoch.is_cleaning]
     results, total = [], 0
     for epoch in timely:
-        total += epoch.count("results")
+        total += epoch.count(RESULTS)
         results.append(total)
     return {
         "policy": name,
         "results": results,
-        "memory_bytes": [epoch.count("memory_bytes") for epoch in timely],
+        "memory_bytes": [epoch.count(MEMORY_BYTES) for epoch in timely],
         "run_results": total,
         "clean_up_results": workload.results - total,
         "spills": sum(event.kind == "spill" for epoch in epochs_of(query) for event in epoch.events),

@@ -19,6 +19,7 @@ from watersmeet.adaptation.spilling import SpillSettings
 from watersmeet.query.logical import Stream, build_query
 from watersmeet.runtime.inprocess import InProcessQuery
 from watersmeet.runtime.inprocess_attempts import LostAttempt
+from watersmeet.state.measures import CLOSED_ROWS, OWED
 
 EPOCHS = int(os.environ.get("WATERSMEET_EPOCHS", "150"))
 ROWS, BUDGET, SECOND = 120, 20_000, 1_000_000
@@ -86,9 +87,9 @@ def test_a_windowed_query_that_spills_is_flat(folder):
         fail_now_and_then(engine, number)
         engine.run(batch_of(rng, number, keys=400))
         watch.look(number, engine.checkpoint, [os.getpid()])
-        owed = engine.manifest.totals.get("owed", 0)
+        owed = engine.manifest.totals.of(OWED)
     assert owed > 10 * EPOCHS, "results are owed when rows expire"
-    assert engine.manifest.totals["closed_rows"] > 0
+    assert engine.manifest.totals.of(CLOSED_ROWS) > 0
     watch.check()
 
 
@@ -103,7 +104,7 @@ def test_a_query_without_a_window_that_is_cleaned_up_now_and_then_is_flat(folder
             owed += sum(results.num_rows for results in engine.clean_up())
         watch.look(number, engine.checkpoint, [os.getpid()])
     assert owed > EPOCHS // 10
-    assert engine.manifest.totals["closed_rows"] > EPOCHS * ROWS
+    assert engine.manifest.totals.of(CLOSED_ROWS) > EPOCHS * ROWS
     watch.check(grows=["files", "extents", "manifest bytes"])
     files, rows = len(engine.manifest.segments), 3 * EPOCHS * ROWS
     assert files < 40 + rows // 15_000, f"{files} files of {rows} rows"

@@ -11,6 +11,7 @@ The driver of these tests is `EpochDriver` itself, told what befalls it by a `Sc
 | wiped, spoiled    | the memory tier of the run is removed, or its copies replaced, before the batch        |
 | spill             | the orders of the epoch of the batch                                                   |
 | clean             | a clean-up right after the batch, of so many epochs                                    |
+| migrate, abort    | right after that                                                                       |
 | now_ms            | the clock that the driver tells manifests by                                           |
 
 What a finite stream owes at its end is cleaned up by the driver as always, but only after the last batch.
@@ -28,7 +29,7 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
 import tests.predicates
-from tests.acting import spilling
+from tests.acting import spilling, target
 from tests.crashing import EpochSink
 from tests.predicates import FUNCTIONS
 from tests.scenarios import Epoch, Scenario
@@ -36,6 +37,7 @@ from tests.spark.helpers import read_stream, write_batches
 from tests.spoiling import spoil_copies
 from watersmeet import StreamJoin
 from watersmeet.adaptation.coordinator import STREAM_HAS_ENDED
+from watersmeet.adaptation.migration import strategy_named
 from watersmeet.epoch import protocol
 from watersmeet.epoch.after import Clock
 from watersmeet.epoch.kinds import Batch
@@ -164,6 +166,11 @@ class ActingDriver(EpochDriver):
             script.epochs_left = script.epoch.clean
             self.clean_up("scheduled")
             script.epochs_left = None
+        if script.epoch.migrate:
+            plan, strategy = target(script.scenario, script.epoch.migrate, script.scenario.setting)
+            self.migrate(protocol.Migrate(plan, strategy_named(strategy), "scheduled"))
+        if script.epoch.abort:
+            self.migrate(protocol.Abort("scheduled"))
         script.next_batch()
 
     def _decide(self, command: protocol.Decide) -> protocol.Event:

@@ -14,6 +14,7 @@ from watersmeet.errors import OptionError, QueryError, SinkError, WatersmeetErro
 from watersmeet.runtime.spark.query import epochs_of
 from watersmeet.runtime.spark.stream_join import pieces_of
 from watersmeet.state.checkpoint import Checkpoint
+from watersmeet.state.measures import OWED
 
 BATCHES = random_batches(5, "ab", batches=4, rows=60, keys=8)
 JOINED = """
@@ -144,7 +145,7 @@ def test_running_aggregates_of_a_join_that_spills(spark, feed, tmp_path, mode):
     handle = finish(query(spark, feed, *BY_ENGINE, maxFilesPerTrigger=2).options(**SPILLING), shown, tmp_path, mode)
     expected = duck("SELECT g, count(*), sum(av + bv), avg(bv), min(av), max('n' || (bv % 3)) FROM j GROUP BY g")
     assert sorted(shown.view.values()) == sorted(expected)
-    assert sum(epoch.count("owed") for epoch in epochs_of(handle) if epoch.is_cleaning) > 0
+    assert sum(epoch.count(OWED) for epoch in epochs_of(handle) if epoch.is_cleaning) > 0
 
 
 def test_windows_of_a_join_that_spills_wait_for_what_is_owed(spark, tmp_path):

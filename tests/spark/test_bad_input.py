@@ -56,7 +56,7 @@ def test_a_wrong_select_list(two, tmp_path):
 def test_a_select_expression_that_spark_refuses(two, tmp_path):
     two = two.where("a.k = b.k").select("no_such_function(a.k) AS x")
     text = start_refused(two, tmp_path)
-    assert text.startswith("[INVALID_EXPRESSION] Spark refuses 'no_such_function(`a_k`)'")
+    assert text.startswith("[INVALID_EXPRESSION] Spark has no function 'no_such_function'")
     assert "\n  no_such_function(a.k) AS x\n  ^" in text
 
 
@@ -102,7 +102,7 @@ def test_a_window_that_does_not_parse(two, tmp_path, window):
 def test_a_delay_that_does_not_parse(spark, feed):
     df = read_stream(spark, feed / "a", READINGS)
     text = refusal(OptionError, lambda: StreamJoin(spark).stream("a", df, delay="soon"))
-    assert text.startswith("[INVALID_DURATION] cannot use 'soon' as a duration")
+    assert text.startswith("[INVALID_DURATION] delay: cannot use 'soon' as a duration")
 
 
 def test_two_streams_of_one_name(spark, feed, two, tmp_path):
@@ -157,11 +157,11 @@ def test_an_unknown_option(two):
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
-        ("memoryBudget", "a lot", "[INVALID_SIZE] cannot use 'a lot' as a size in bytes"),
+        ("memoryBudget", "a lot", "[INVALID_SIZE] option memoryBudget: cannot use 'a lot' as a size in bytes"),
         ("slots", "two", "option slots must be a whole number from 1 to 256, not 'two'"),
         ("slots", 0, "option slots must be a whole number from 1 to 256, not '0'"),
         ("partitions", 100000, "option partitions must be a whole number from 1 to 65536, not '100000'"),
-        ("idleTimeout", "later", "[INVALID_DURATION] cannot use 'later' as a duration"),
+        ("idleTimeout", "later", "[INVALID_DURATION] option idleTimeout: cannot use 'later' as a duration"),
         ("memoryLocation", "/no/such/tmpfs", "memoryLocation /no/such/tmpfs is not a folder"),
     ],
 )
@@ -173,8 +173,7 @@ def test_an_option_of_the_join_is_refused_by_the_writer(two, tmp_path):
     writer = two.where("a.k = b.k").writeStream.option("Plan", "(a b)").option("checkpointLocation", tmp_path / "c")
     text = refusal(OptionError, lambda: writer.start(str(tmp_path / "out")))
     assert text == (
-        "[MISPLACED_OPTION] plan is an option of the join, not of its output. "
-        "StreamJoin(spark).option('plan', ...), before writeStream"
+        "[MISPLACED_OPTION] plan is an option of the join. write join.option('plan', ...), before writeStream"
     )
     assert not (tmp_path / "c").exists()
 
@@ -182,15 +181,13 @@ def test_an_option_of_the_join_is_refused_by_the_writer(two, tmp_path):
 def test_a_budget_that_does_not_fit(two, tmp_path):
     join = two.where("a.k = b.k").options(memoryBudget="100t", slots=2)
     text = start_refused(join, tmp_path, OptionError)
-    assert re.search(
-        r"memoryBudget 109951162777600 bytes x 2 slots do not fit into /dev/shm.*: \d+ bytes are free", text
-    )
+    assert re.search(r"memoryBudget 100.0 TiB x 2 slots do not fit into /dev/shm.*: [\d.]+ .iB are free", text)
 
 
 def test_a_missing_checkpoint_location(two, tmp_path):
     writer = two.where("a.k = b.k").writeStream.format("parquet").option("path", tmp_path / "out")
     text = refusal(OptionError, writer.start)
-    assert text.startswith("[MISSING_CHECKPOINT_LOCATION] checkpointLocation is missing. .option('checkpointLocation'")
+    assert text.startswith("[MISSING_CHECKPOINT_LOCATION] checkpointLocation is missing. write .option('checkp")
     assert "checkpointLocation is missing" in refusal(OptionError, lambda: writer.toTable("nowhere"))
 
 
@@ -229,12 +226,12 @@ def test_wrong_uses_of_the_writer(two, tmp_path):
     ck = tmp_path / "ck"
     assert "trigger takes exactly one of" in refusal(OptionError, lambda: two.writeStream.trigger())
     both = {"once": True, "processingTime": "1 second"}
-    assert "not ['once', 'processingTime']" in refusal(OptionError, lambda: two.writeStream.trigger(**both))
-    assert "queryName must not be empty" in refusal(OptionError, lambda: two.writeStream.queryName(" "))
+    assert "not once and processingTime" in refusal(OptionError, lambda: two.writeStream.trigger(**both))
+    assert "queryName must be text, not ' '" in refusal(OptionError, lambda: two.writeStream.queryName(" "))
     assert "foreachBatch takes a function" in refusal(SinkError, lambda: two.writeStream.foreachBatch(3))
     assert "the memory sink needs a queryName" in refusal(SinkError, two.writeStream.format("memory").start)
     writer = two.writeStream.option("checkpointLocation", ck)
     assert "the parquet sink needs a path" in refusal(SinkError, writer.start)
     writer = two.writeStream.option("checkpointLocation", ck).partitionBy("nope")
-    message = refusal(SinkError, lambda: writer.start(str(tmp_path / "out")))
-    assert "partitionBy names ['nope'], the result has ['a_v']" in message
+    message = refusal(OptionError, lambda: writer.start(str(tmp_path / "out")))
+    assert "partitionBy: the results have no column 'nope'. they have a_v" in message

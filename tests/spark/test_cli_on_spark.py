@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from pyspark import __version__ as spark_version
 
 from watersmeet.cli import main
+from watersmeet.observe.terminal import COMPILING
 from watersmeet.sample_data import make_samples
 
 ROOT = Path(__file__).parents[2]
@@ -151,18 +153,30 @@ def test_a_query_that_was_refused_leaves_the_output_to_a_better_one(spark, capsy
 
 
 def test_a_master_that_is_none(here):
-    command = [sys.executable, "-m", "watersmeet.cli", "run", "-e", PAIRS, *BANKS[:4], "--master", "locall"]
+    command = [sys.executable, "-m", "watersmeet.cli", "run", "-e", PAIRS, *BANKS[:4], "--master", "spark://nowhere"]
     run = subprocess.run(command, cwd=here, capture_output=True, text=True, check=False)
     assert run.returncode == 1
-    assert "watersmeet: [INVALID_OPTION] Spark does not start with master 'locall'" in run.stderr
+    assert "watersmeet: [INVALID_OPTION] Spark does not start with master 'spark://nowhere'" in run.stderr
     assert "Traceback" not in run.stderr
 
 
+SLOW = """
+import pathlib, time
+import pyarrow.compute as pc
+
+def slow(x, y):
+    pathlib.Path("begun").touch()
+    time.sleep(120)
+    return pc.equal(x, y)
+"""
+
+
 @pytest.mark.chaos
-def test_ctrl_c_stops_and_tells_how_to_go_on(here):
-    """In a process of its own, as a user would run it, on streams that have no end."""
-    text = "SELECT a.value AS v FROM a JOIN b ON a.value = b.value WITHIN 1 MINUTE"
-    words = ["run", "-e", text, "--stream", "a=rate:rowsPerSecond=5", "--stream", "b=rate:rowsPerSecond=5"]
+def test_ctrl_c_in_a_micro_batch_stops_and_tells_how_to_go_on(here):
+    """In a process of its own, as a user would run it: nothing of Spark's is printed, at its start or at its end."""
+    (here / "slowness.py").write_text(SLOW)
+    text = "SELECT bank1.lot AS lot FROM bank1 JOIN bank2 ON bank1.lot = bank2.lot AND slow(bank1.price, bank2.price)"
+    words = ["run", "-e", text, *BANKS[:4], "--predicate", "slow=slowness:slow"]
     words += ["--sink", "json:out", "--master", "local[2]"]
     environment = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}"}
     with subprocess.Popen(
@@ -171,18 +185,36 @@ def test_ctrl_c_stops_and_tells_how_to_go_on(here):
         stdout=subprocess.DEVNULL,
         text=True,
         env=environment,
+        cwd=here,
         start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell ignores it for what it starts with &
     ) as process:
-        assert process.stderr is not None
-        said = ""
-        for line in process.stderr:
-            said += line
-            if line.startswith("epoch 1:"):
-                os.killpg(process.pid, signal.SIGINT)
+        deadline = time.monotonic() + 120
+        while not (here / "begun").exists() and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.1)
+        interrupted = time.monotonic()
+        os.killpg(process.pid, signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert time.monotonic() - interrupted < 20
     assert process.returncode == 130, said
-    assert "stopped by Ctrl-C; all is kept in out.checkpoint, and this goes on from there:\n  watersmeet run -e" in said
-    assert "Traceback" not in said
+    lines = said.splitlines()
+    assert lines[0] == "starting Spark ..."
+    assert [line.split(",")[0] for line in lines[1:3]] == ["stream bank1", "stream bank2"]
+    assert lines[3:5] == [COMPILING, "stopping ..."]
+    assert "stopped by Ctrl-C; all is kept in out.checkpoint, and this goes on from there:" in lines[5]
+    assert lines[6].startswith("  watersmeet run -e")
+    assert len(lines) == 7
+
+
+def test_a_demo_of_so_few_offers_that_none_meet(spark, here, capsys, monkeypatch):
+    monkeypatch.setattr("watersmeet.demo._session", lambda verbose: spark)
+    monkeypatch.setattr(spark, "stop", lambda: None)
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["demo", "--rows", "120", "--folder", str(here / "demo")]) == 0
+    out = capsys.readouterr().out
+    assert "no results in" in out
+    table = out[out.index("epoch rows") :]
+    assert max(map(len, table.splitlines())) <= 80
 
 
 # --- explain ---------------------------------------------------------------------------------------------------------

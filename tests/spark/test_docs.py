@@ -20,7 +20,6 @@ import pytest
 from watersmeet import StreamJoin
 from watersmeet.cli import main
 from watersmeet.query.cql import read_sql
-from watersmeet.runtime.spark.options import KNOWN
 from watersmeet.runtime.spark.stream_join import pieces_of
 from watersmeet.sample_data import BANKS, SHOP
 
@@ -121,10 +120,3 @@ def check_said(text: str, shown: list[str], where: str) -> None:
     said = iter(text.splitlines())
     for line in shown:
         assert line == "..." or any(line.rstrip() == other.rstrip() for other in said), f"{where}: '{line}' is not said"
-
-
-def test_options_are_all_described():
-    guide, readme = ((ROOT / document).read_text() for document in ("docs/queries.md", "README.md"))
-    assert re.findall(r"^\| `(\w+)` \| join \|", guide, re.MULTILINE) == list(KNOWN)
-    table = readme.split("| option | default | meaning |")[1].split("\n\n")[0]
-    assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == list(KNOWN)

@@ -13,6 +13,7 @@ from tests.spark.processes import children
 from watersmeet.runtime.spark.query import epochs_of
 from watersmeet.state import event_log
 from watersmeet.state.checkpoint import Checkpoint
+from watersmeet.state.measures import SPILLED_BYTES
 
 EPOCHS = int(os.environ.get("WATERSMEET_EPOCHS", "0")) // 3
 
@@ -38,6 +39,6 @@ def test_a_spilling_query_is_flat_on_spark(spark, tmp_path, monkeypatch):
         query.processAllAvailable()
         watch.look(number, checkpoint, our_processes())
         write_batches(tmp_path, batches[number + 1 : number + 2], start=number + 1)
-    assert any(epoch.count("spilled_bytes") for epoch in epochs_of(query))
+    assert any(epoch.count(SPILLED_BYTES) for epoch in epochs_of(query))
     query.stop()
     watch.check()

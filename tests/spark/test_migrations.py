@@ -151,3 +151,44 @@ def test_a_script_that_cannot_be_read_is_refused_with_a_caret(spark, feed, tmp_p
     line, caret = refused.value.message.splitlines()[-2:]
     assert line.strip() == script
     assert caret.strip() == "^"
+
+
+def test_a_backfill_builds_the_new_state_beside_the_running_plan(spark, tmp_path):
+    batches = [with_second_key(batch) for batch in BATCHES]
+    write_batches(tmp_path, batches[:2])
+    join = chain(spark, tmp_path).options(plan="((a b) c)", slots=2)
+    writer = join.writeStream.option("checkpointLocation", str(tmp_path / "ck")).trigger(processingTime="0 seconds")
+    query = writer.start(str(tmp_path / "out"))
+    try:
+        query.processAllAvailable()
+        with pytest.raises(WatersmeetError, match="no migration is under way"):
+            query.abortMigration()
+        query.migrate("(a (b c))", strategy="backfill")
+        assert query.migration == {"phase": "feeding", "plan": "(a (b c))", "strategy": "backfill", "progress": 0.0}
+        with pytest.raises(WatersmeetError, match=r"a migration to \(a \(b c\)\) is under way"):
+            query.migrate("(a b c)")
+        query.abortMigration()
+        assert query.migration is None
+        query.migrate("(a (b c))", strategy="backfill")
+        write_batches(tmp_path, batches[2:3], start=2)
+        query.processAllAvailable()
+        assert query.migration["phase"] == "done"
+        write_batches(tmp_path, batches[3:], start=3)
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert output(spark, tmp_path / "out") == expected(join, batches)
+    (log,) = (tmp_path / "ck").rglob("events.jsonl")
+    kinds = [json.loads(line)["kind"] for line in log.read_text().splitlines()]
+    assert kinds == ["migrationBegun", "migrationGivenUp", "migrationBegun", "migrate"]
+
+
+def test_a_backfill_goes_on_with_the_next_run(spark, feed, tmp_path):
+    join = join_of(spark, feed).options(plan="(a b c)", rehearse="4: migrate ((a b) c) backfill")
+    query = run(join, tmp_path / "out", tmp_path / "ck")
+    assert output(spark, tmp_path / "out") == expected(join, BATCHES)
+    going = query.migration
+    assert going["phase"] in ("feeding", "done")
+    run(join, tmp_path / "out", tmp_path / "ck")
+    assert [event["plan"] for event in migrations(tmp_path / "ck")] == ["((a b) c)"]
+    assert output(spark, tmp_path / "out") == expected(join, BATCHES)

@@ -91,7 +91,7 @@ def test_a_checkpoint_of_format_1_goes_on(spark, tmp_path):
     assert found == {batch + 1: right.batches[batch] for batch in (3, 4)}
     alone = answer(join, batches[BATCHES_BEFORE:]).results
     assert sum(found.values(), Counter()) != alone, "the state took no part in these results"
-    totals = Checkpoint(tmp_path / "ck").latest().totals
+    totals = Checkpoint(tmp_path / "ck").latest().totals.by_name()
     assert totals["results"] == sum(right.results.values())
 
 

@@ -38,7 +38,7 @@ def test_a_scenario_gives_the_same_results_on_spark(spark, tmp_path, monkeypatch
     acted = act(spark, tmp_path, scenario, monkeypatch)
     found, expected = canonical(results(spark, acted)), scenario.answer.results
     assert found == expected, difference(found, expected, "Spark", "oracle")
-    totals = acted.checkpoint.latest().totals
+    totals = acted.checkpoint.latest().totals.by_name()
     late = {name.removeprefix("late."): rows for name, rows in totals.items() if name.startswith("late.")}
     assert late == dict(scenario.answer.late)
     acted.check_files()

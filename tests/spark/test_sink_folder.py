@@ -13,6 +13,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlparse
 
 import pytest
+from pyspark.sql.types import StructType
 
 from tests.spark.dying import dying_before
 from tests.spark.helpers import expected, join_of, output, random_batches, run, start, until, write_batches
@@ -23,6 +24,7 @@ from watersmeet.epoch import protocol
 from watersmeet.epoch.driving import Drive
 from watersmeet.errors import SinkError, WatersmeetError
 from watersmeet.runtime.spark.file_sink import FileSink
+from watersmeet.runtime.spark.sinks import SinkRun
 from watersmeet.state.checkpoint import Checkpoint
 from watersmeet.state.part_files import ANYBODY, Maker
 from watersmeet.state.sink_owner import MARK, Owner
@@ -82,7 +84,7 @@ def test_of_queries_that_start_at_once_all_but_one_are_refused(spark, tmp_path, 
         if is_local:
             together.wait()
         try:
-            sink.claim(spark, owner)
+            sink.claim(SinkRun(spark, StructType(), owner, ANYBODY, -1, -1))
             outcomes.append(owner)
         except SinkError as error:
             outcomes.append(error)

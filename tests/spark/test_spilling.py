@@ -39,6 +39,7 @@ from watersmeet.runtime.spark.query import JoinQueryHandle, epochs_of
 from watersmeet.runtime.spark.stream_join import pieces_of
 from watersmeet.runtime.spark.writer import _spill_settings
 from watersmeet.state.checkpoint import Checkpoint
+from watersmeet.state.measures import OWED
 
 SMALL = {"slots": 2, "memoryBudget": "6k"}
 
@@ -119,7 +120,7 @@ def test_rows_that_expire_pay_what_they_owe_before(spark, tmp_path):
     query = run(join, tmp_path / "out", tmp_path / "ck")
     assert output(spark, tmp_path / "out") == expected(join, batches)
     assert kinds(query)["spill"] > 0
-    before_the_end = [epoch.count("owed") for epoch in epochs_of(query) if not epoch.is_cleaning]
+    before_the_end = [epoch.count(OWED) for epoch in epochs_of(query) if not epoch.is_cleaning]
     assert len(before_the_end) == 5
     assert sum(before_the_end) > 0
 

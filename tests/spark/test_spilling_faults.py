@@ -20,6 +20,7 @@ from tests.spark.test_spilling import SMALL, begin, owing_query
 from watersmeet.errors import CheckpointError, CorruptSegmentError, WatersmeetError
 from watersmeet.runtime.spark.query import epochs_of
 from watersmeet.state.checkpoint import Checkpoint
+from watersmeet.state.measures import OWED
 
 
 @pytest.fixture
@@ -66,7 +67,7 @@ def test_a_disk_that_takes_no_more_segments(spark, tmp_path, disk, fault):
         assert disk("remount,bind,rw") == 0
     query = run(join, tmp_path / "out", tmp_path / "ck")
     assert output(spark, tmp_path / "out") == expected(join, batches)
-    assert sum(epoch.count("owed") for epoch in epochs_of(query)) > 0
+    assert sum(epoch.count(OWED) for epoch in epochs_of(query)) > 0
 
 
 def test_a_disk_that_takes_no_more_results(spark, tmp_path, disk):

@@ -253,7 +253,7 @@ def test_values_are_typed_by_spark(spark, frames):
 )
 def test_what_spark_refuses_is_refused_at_its_place(spark, frames, select, message):
     text = f"SELECT {select} FROM a JOIN b ON a.k = b.k"
-    with pytest.raises(QueryError, match=r"\[INVALID_EXPRESSION\] Spark refuses") as caught:
+    with pytest.raises(QueryError, match=r"\[INVALID_EXPRESSION\] Spark (refuses|has no function)") as caught:
         pieces_of(StreamJoin(spark).sql(text, a=frames["a"], b=frames["b"])).build()[0]
     assert message in str(caught.value)
 
@@ -261,7 +261,7 @@ def test_what_spark_refuses_is_refused_at_its_place(spark, frames, select, messa
 def test_filters_are_checked_by_spark_before_anything_runs(spark, frames):
     text = "SELECT a.k FROM a JOIN b ON a.k = b.k\nWHERE a.v > 3 AND "
     for condition, message in {
-        "no_such(a.v) = 1": "[INVALID_EXPRESSION] Spark refuses 'no_such(`v`) = 1'",
+        "no_such(a.v) = 1": "[INVALID_EXPRESSION] Spark has no function 'no_such'",
         "a.v": "[TYPE_MISMATCH] 'a.v' is BIGINT, not a condition",
     }.items():
         with pytest.raises(QueryError) as caught:

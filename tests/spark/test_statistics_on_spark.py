@@ -1,5 +1,7 @@
 """Statistics of a running query: in progress, per partition group, and over restarts."""
 
+import platform
+
 import pytest
 
 from tests.spark.helpers import join_of, output, random_batches, run, write_batches
@@ -18,6 +20,10 @@ def test_progress_tells_rates_selectivities_stores_and_costs(spark, tmp_path):
     assert sum(s["rows"] for s in told["stores"].values()) == query.lastProgress["stateOperators"][0]["numRowsTotal"]
     assert told["costsNs"]["insert"] > 0
     assert told["costsNs"]["join"] > 0
+    assert [slot["executors"] for slot in told["slots"]] == [["driver"]] * len(told["slots"])
+    assert {host for slot in told["slots"] for host in slot["hosts"]} == {platform.node()}
+    assert sum(slot["rows"] for slot in told["slots"]) == sum(table.num_rows for table in batches[-1].values())
+    assert min(query.partitionGroups()["cpu_ns"].to_pylist()) > 0
     (stage,) = told["partitionGroups"]
     assert stage["output"] == output(spark, tmp_path / "out").total()
 

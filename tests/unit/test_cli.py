@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 
 from watersmeet.cli import main
+from watersmeet.cli.commands import _follow
 from watersmeet.cli.files import with_format
 from watersmeet.cli.hints import read_rate, read_selectivity
 from watersmeet.cli.specs import SinkSpec, StreamSpec, read_sink_spec, read_stream_spec
 from watersmeet.errors import OptionError
+from watersmeet.observe.terminal import COMPILING
 from watersmeet.sample_data import BANKS, SHOP, make_samples
 
 QUERY = "SELECT x.price FROM bank1 AS x JOIN bank2 ON x.lot = bank2.lot WITHIN 1 MINUTE"
@@ -281,3 +283,26 @@ def test_examples_are_read(tmp_path, capsys):
     for path in EXAMPLES.glob("*.sql"):
         code, text = failed(capsys, "explain", str(path))
         assert (code, "UNKNOWN_STREAM" in text) == (1, True)
+
+
+# --- what is said while a query runs ---------------------------------------------------------------------------------
+
+
+class Waiting:
+    """A query whose rows have come and whose first epoch has not, until it ends."""
+
+    def __init__(self, *, has_rows: bool) -> None:
+        self._epochs, self._resent, self._turns = (), {}, 3
+        self.status = {"isDataAvailable": has_rows}
+
+    def awaitTermination(self, timeout: float) -> bool:
+        self._turns -= 1
+        return self._turns == 0
+
+
+@pytest.mark.parametrize(("is_new", "has_rows", "count"), [(True, True, 1), (True, False, 0), (False, True, 0)])
+def test_the_first_epoch_of_a_new_session_says_once_that_spark_compiles(is_new, has_rows, count):
+    said: list[str] = []
+    assert _follow(Waiting(has_rows=has_rows), None, [], said.append, is_new=is_new) == 0
+    assert said.count(COMPILING) == count
+    assert said[-1] == "done: there was nothing new to read"

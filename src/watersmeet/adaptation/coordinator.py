@@ -36,9 +36,19 @@ from watersmeet.epoch.owing import extents_of_stage
 from watersmeet.epoch.protocol import Abort, CleanUp, Goal, JoinBatch, Migrate, Rest
 from watersmeet.epoch.task import SlotReport
 from watersmeet.epoch.tasks import windows_to_close
+from watersmeet.plan.spillable import can_spill
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.state.groups import Groups
 from watersmeet.state.manifest import BEFORE_FIRST_EPOCH, Manifest
+from watersmeet.state.measures import (
+    ACTIVE_BYTES,
+    BUILD_NS,
+    BUILT_ROWS,
+    CLOSED_BYTES,
+    MEMORY_BYTES,
+    OWED,
+    SPILLED_BYTES,
+)
 
 ASKED_FOR = "asked for"
 STREAM_HAS_ENDED = "the stream has ended"
@@ -164,7 +174,7 @@ class Coordinator:
         for report in reports:
             counts = report.counts
             self._held[report.slot][report.stage] = Held(
-                counts.get("memory_bytes", 0), counts.get("active_bytes", 0), counts.get("closed_bytes", 0)
+                counts.of(MEMORY_BYTES), counts.of(ACTIVE_BYTES), counts.of(CLOSED_BYTES)
             )
         self.memory = self._shares()
         self._decide(after)
@@ -184,11 +194,11 @@ class Coordinator:
             reason = self._reasons.get(order, otherwise)
             match order:
                 case Spill(stage, slot, groups):
-                    details = {"groups": len(groups), "bytes": told.get("spilled_bytes", 0), "stage": stage}
+                    details = {"groups": len(groups), "bytes": told.of(SPILLED_BYTES), "stage": stage}
                     events.append(Event(number, "spill", slot, reason, details))
                 case Clean(stage, slot, low, high):
                     cleaned = self._owned(before, stage, slot).within(low, high)
-                    details = {"groups": len(cleaned), "stage": stage, "results": told.get("owed", 0)}
+                    details = {"groups": len(cleaned), "stage": stage, "results": told.of(OWED)}
                     events.append(Event(number, "cleanUp", slot, reason, details))
         return events
 
@@ -216,20 +226,13 @@ class Coordinator:
         self.orders = tuple(self._reasons)
 
     def _spill(self, after: Manifest, slot: int, held: Sequence[Held]) -> SpillDecision | None:
-        """What other stages than those of nodes with a key have cannot be closed; at least half the budget is for
-        what can."""
+        """At least half the budget is for what can be closed, whatever other stages have."""
         assert self.spill is not None
-        fixed = sum(here.active_bytes for stage, here in enumerate(held) if not self._can_spill(stage))
+        fixed = sum(here.active_bytes for stage, here in enumerate(held) if not can_spill(self.plan, stage))
         active = sum(here.active_bytes for here in held) - fixed
         budget = max(self.spill.budget_bytes // 2, self.spill.budget_bytes - fixed)
         figures = self.ledger.figures(slot, after.placement, after.epoch)
         return decide_spill(replace(self.spill, budget_bytes=budget), slot, active, figures)
-
-    def _can_spill(self, stage: int) -> bool:
-        if stage >= len(self.plan.stages):
-            return False
-        found = self.plan.stages[stage]
-        return bool(found.key) and not found.hops and not found.is_built
 
     def _has_room(self, held: Sequence[Held]) -> bool:
         """Room for everything, and as much besides as one spill makes: or what comes back would soon go again."""
@@ -275,6 +278,6 @@ def _migrated(epoch: Build | Switch, before: Manifest, reports: Sequence[SlotRep
         "strategy": epoch.strategy,
     }
     if isinstance(epoch, Build):
-        details["builtRows"] = sum(report.counts.get("built_rows", 0) for report in reports)
-        details["buildMs"] = sum(report.counts.get("build_ns", 0) for report in reports) // 1_000_000
+        details["builtRows"] = sum(report.counts.of(BUILT_ROWS) for report in reports)
+        details["buildMs"] = sum(report.counts.of(BUILD_NS) for report in reports) // 1_000_000
     return [Event(before.epoch + 1, kind, None, epoch.reason, details)]

@@ -31,12 +31,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.adaptation.figures import Floats, GroupFigures, Ints
-from watersmeet.epoch.task import SlotReport
+from watersmeet.epoch.task import GroupFigure, SlotReport
 from watersmeet.errors import unknown_name
 from watersmeet.plan.keys import key_name
 from watersmeet.plan.placement import Placement
+from watersmeet.plan.spillable import spillable_stages
 from watersmeet.plan.stages import JoinPlan, StagePlan
 from watersmeet.plan.tree import Join, streams_of
+from watersmeet.state.measures import STATE_ROWS, STORE_BYTES
 
 UPKEEP_MARK = b"upkeep"
 """In the table's metadata: the upkeep of its aged figures."""
@@ -96,7 +98,7 @@ class GroupLedger:
         self._stages = {number: stage for number, stage in enumerate(plan.stages) if stage.key}
         self._heights = heights(plan)
         shape = len(plan.stages), plan.partitions
-        self._totals: dict[str, Ints] = {}
+        self._totals: dict[GroupFigure, Ints] = {}
         self._upkept: dict[str, Floats] = {kind: np.zeros(shape) for kind in KINDS}
         self._arrived = [np.zeros((_stores_max(number, s), plan.partitions)) for number, s in enumerate(plan.stages)]
         self._sizes = [np.zeros_like(arrived) for arrived in self._arrived]
@@ -113,25 +115,26 @@ class GroupLedger:
         are updated.
         """
         reports = [report for report in reports if report.stage < len(self.plan.stages)]
-        new: dict[str, Ints] = {}
+        new: dict[GroupFigure, Ints] = {}
         for report in reports:
-            for name, (groups, figures) in report.groups.items():
-                new.setdefault(name, self._nothing())[groups] += figures
+            for figure, (groups, values) in report.groups.items():
+                new.setdefault(figure, self._nothing())[groups] += values
         for number in self._stages.keys() & {report.stage for report in reports}:
             if with_rows:
                 self._upkeep_stage(number, new)
             for store, size in enumerate(self._sizes[number]):
-                size[:] = new.get(f"size.{number}.{store}", 0)
-        for name in {name for number in self._stages for name in self._names(number)} & new.keys():
-            self._totals[name] = self._total(name) + new[name]
+                size[:] = new.get(GroupFigure("size", stage=number, store=store), 0)
+        for figure in {figure for number in self._stages for figure in self._figures_of(number)} & new.keys():
+            self._totals[figure] = self._total(figure) + new[figure]
         self._weigh_rows(reports)
 
-    def _upkeep_stage(self, number: int, new: Mapping[str, Ints]) -> None:
-        for kind, name in zip(KINDS, self._names(number), strict=True):
+    def _upkeep_stage(self, number: int, new: Mapping[GroupFigure, Ints]) -> None:
+        for kind, figure in zip(KINDS, self._figures_of(number), strict=True):
             upkept = self._upkept[kind]
-            upkept[number] = self._upkeep.next(upkept[number], new.get(name, self._nothing()))
+            upkept[number] = self._upkeep.next(upkept[number], new.get(figure, self._nothing()))
         for store, arrived in enumerate(self._arrived[number]):
-            arrived[:] = self._upkeep.next(arrived, new.get(f"arrived.{number}.{store}", self._nothing()))
+            figure = GroupFigure("arrived", stage=number, store=store)
+            arrived[:] = self._upkeep.next(arrived, new.get(figure, self._nothing()))
 
     def spilled(self, stage: int, groups: Sequence[int]) -> None:
         """Note that some groups were closed as a generation. They have no active rows until more arrive."""
@@ -148,8 +151,8 @@ class GroupLedger:
         self._generations[stage, list(groups)] = 0
 
     def figures(self, slot: int, placement: Placement, epoch: int) -> GroupFigures:
-        """The groups with active state on a slot, in all stages that can spill: those with a key and without hops."""
-        numbers = [number for number, stage in self._stages.items() if not stage.hops]
+        """The groups with active state on a slot, in all stages that can spill."""
+        numbers = spillable_stages(self.plan)
         width = max((len(self._stages[number].stores(number, slot)) for number in numbers), default=0)
         parts = [self._figures(number, slot, self._owners(placement, number) == slot, width) for number in numbers]
         return GroupFigures(
@@ -163,7 +166,7 @@ class GroupLedger:
         parts = [schema.empty_table()]
         for number, stage in self._stages.items():
             size = self._sizes[number].sum(axis=0)
-            totals = [self._total(name) for name in self._names(number)]
+            totals = [self._total(figure) for figure in self._figures_of(number)]
             known = np.flatnonzero(np.any([size, *totals, self._generations[number]], axis=0))
             columns = [
                 np.full(len(known), number),
@@ -186,7 +189,7 @@ class GroupLedger:
         found = []
         for number in self._stages:
             size = self._sizes[number].sum(axis=0)
-            output, inter, _ = (self._total(name) for name in self._names(number))
+            output, inter, _ = (self._total(figure) for figure in self._figures_of(number))
             found.append(
                 {
                     "stage": number,
@@ -213,12 +216,12 @@ class GroupLedger:
             if group >= self.plan.partitions:
                 continue
             for key in {self._stages[number].key for (_, named), number in names.items() if named == row["key"]}:
-                for kind in ("output", "inter"):
-                    self._set_total(f"{kind}.{key_name(key)}", group, row[kind])
+                self._set_total(GroupFigure("output", key_name(key)), group, row["output"])
+                self._set_total(GroupFigure("inter", key_name(key)), group, row["inter"])
             number = names.get((row.get("streams", row["stage"]), row["key"]))
             if number is None:
                 continue
-            self._set_total(f"local.{number}", group, row.get("local", 0))
+            self._set_total(GroupFigure("local", stage=number), group, row.get("local", 0))
             self._generations[number, group] = row.get("generations", 0)
             if same_upkeep:
                 self._restore_upkept(number, group, row)
@@ -270,8 +273,8 @@ class GroupLedger:
         for report in reports:
             for layout in self.plan.stages[report.stage].stores(report.stage, report.slot):
                 store = report.stage, layout.label
-                rows[store] += report.counts.get(f"state_rows.{layout.label}", 0)
-                held[store] += report.counts.get(f"store_bytes.{layout.label}", 0)
+                rows[store] += report.counts.of(STATE_ROWS, layout.label)
+                held[store] += report.counts.of(STORE_BYTES, layout.label)
                 if isinstance(layout.tree, Join):
                     self._inter[store] = rows[store], held[store]
         self._row_bytes |= {store: held[store] / count for store, count in rows.items() if count and held[store]}
@@ -285,16 +288,16 @@ class GroupLedger:
     def _owners(self, placement: Placement, number: int) -> Ints:
         return np.asarray(placement.owners[self._stages[number].key_text], dtype=np.int64)
 
-    def _names(self, number: int) -> tuple[str, ...]:
-        """The names of a stage's figures in reports, by kind. Results are traced by key."""
+    def _figures_of(self, number: int) -> tuple[GroupFigure, ...]:
+        """The figures of a stage in reports, by kind. Results are traced by key."""
         key = key_name(self._stages[number].key)
-        return f"output.{key}", f"inter.{key}", f"local.{number}"
+        return GroupFigure("output", key), GroupFigure("inter", key), GroupFigure("local", stage=number)
 
-    def _total(self, name: str) -> Ints:
-        return self._totals.get(name, self._nothing())
+    def _total(self, figure: GroupFigure) -> Ints:
+        return self._totals.get(figure, self._nothing())
 
-    def _set_total(self, name: str, group: int, figure: int) -> None:
-        self._totals.setdefault(name, self._nothing())[group] = figure
+    def _set_total(self, figure: GroupFigure, group: int, value: int) -> None:
+        self._totals.setdefault(figure, self._nothing())[group] = value
 
     def _nothing(self) -> Ints:
         return np.zeros(self.plan.partitions, dtype=np.int64)

@@ -10,7 +10,7 @@ import argparse
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from watersmeet.cli.wording import in_these_words, with_missing_stream
 from watersmeet.errors import OptionError, QueryError, WatersmeetError
 from watersmeet.query.cql import read_sql
 from watersmeet.query.from_sql import sources_of
+from watersmeet.state.measures import RESULTS
 from watersmeet.state.storage import local_path
 
 INTERRUPTED = 130
@@ -69,8 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _demo(chosen: argparse.Namespace, given: list[str]) -> int:
     from watersmeet.demo import run_demo  # Spark is loaded only when it is needed
 
-    run_demo(chosen.folder, chosen.rows)
-    return 0
+    return run_demo(chosen.folder, chosen.rows, verbose=chosen.verbose)
 
 
 def _repair(chosen: argparse.Namespace, given: list[str]) -> int:
@@ -107,22 +107,35 @@ def _run(chosen: argparse.Namespace, given: list[str]) -> int:
         )
     trigger = chosen.trigger or (None if any(spec.is_live for spec in asked.streams) else "available-now")
 
+    from watersmeet.cli.before_spark import check_sink
+
+    check_sink(sink, checkpoint)
+    predicates = _checked(chosen)
+
     from watersmeet.cli import on_spark  # Spark is loaded only when it is needed
 
-    predicates = _predicates(chosen)
-    on_spark.check_options(chosen.option)
-    with on_spark.session(chosen.master, dict(chosen.conf), chosen.packages, say) as spark, on_spark.spark_errors():
+    is_new = not on_spark.is_running()
+    with _session(chosen, say) as spark, on_spark.spark_errors():
         join = on_spark.build_join(spark, asked.text, asked.streams, chosen.option, predicates, say)
         query = on_spark.start(join, sink, checkpoint, chosen.mode, trigger)
-        return _follow(query, checkpoint, given, say)
+        return _follow(query, checkpoint, given, say, is_new=is_new)
 
 
-def _follow(query: Any, checkpoint: str | None, given: list[str], say: Callable[[str], None]) -> int:
-    """Report every epoch until the query ends, or Ctrl-C ends it."""
-    from watersmeet.observe.terminal import epoch_line
+def _session(chosen: argparse.Namespace, say: Callable[[str], None]) -> AbstractContextManager[Any]:
+    from watersmeet.cli import on_spark
+
+    return on_spark.session(chosen.master, dict(chosen.conf), chosen.packages, say, verbose=chosen.verbose)
+
+
+def _follow(
+    query: Any, checkpoint: str | None, given: list[str], say: Callable[[str], None], *, is_new: bool = False
+) -> int:
+    """Report every epoch until the query ends, or Ctrl-C ends it. In a new session the first epoch takes long, and what
+    Spark does meanwhile is said once there are rows."""
+    from watersmeet.observe.terminal import COMPILING, epoch_line
     from watersmeet.runtime.spark.query import epochs_of, resent_by
 
-    told = -1
+    told, is_waiting = -1, is_new
 
     def tell() -> None:
         nonlocal told
@@ -134,6 +147,10 @@ def _follow(query: Any, checkpoint: str | None, given: list[str], say: Callable[
     try:
         while not query.awaitTermination(0.2):
             tell()
+            if is_waiting and (told >= 0 or query.status["isDataAvailable"]):
+                is_waiting = False
+                if told < 0:
+                    say(COMPILING)
     except KeyboardInterrupt:
         say("stopping ...")
         with suppress(Exception):
@@ -148,7 +165,7 @@ def _follow(query: Any, checkpoint: str | None, given: list[str], say: Callable[
         say("done: there was nothing new to read")
     else:
         totals = epochs_of(query)[-1].totals
-        say(f"done: {totals.get('results', 0):,} results since the query was first started")
+        say(f"done: {totals.of(RESULTS):,} results since the query was first started")
     return 0
 
 
@@ -162,11 +179,11 @@ def _how_to_go_on(checkpoint: str | None, given: list[str]) -> str:
 def _explain(chosen: argparse.Namespace, given: list[str]) -> int:
     asked = read_query(chosen)
 
+    predicates = _checked(chosen)
+
     from watersmeet.cli import on_spark
 
-    predicates = _predicates(chosen)
-    on_spark.check_options(chosen.option)
-    with on_spark.session(chosen.master, dict(chosen.conf), chosen.packages, _say) as spark, on_spark.spark_errors():
+    with _session(chosen, _say) as spark, on_spark.spark_errors():
         join = on_spark.build_join(spark, asked.text, asked.streams, chosen.option, predicates, _say)
         planner, options = on_spark.planner_of(join)
         query = planner.query
@@ -221,7 +238,13 @@ def _text(chosen: argparse.Namespace) -> str:
         ) from None
 
 
-def _predicates(chosen: argparse.Namespace) -> dict[str, Callable[..., Any]]:
+def _checked(chosen: argparse.Namespace) -> dict[str, Callable[..., Any]]:
+    """The predicates, after a look at all that Spark and the join are told."""
+    from watersmeet.cli.before_spark import check_options, check_spark
+
+    check_spark(chosen.master, dict(chosen.conf), chosen.packages)
+    check_options(chosen.option, dict(chosen.conf))
+
     from watersmeet.cli.on_spark import load_predicate
 
     return {name: load_predicate(text) for name, text in chosen.predicate}

@@ -25,20 +25,30 @@ from pyspark.sql.types import StructType
 from watersmeet.cli.specs import FILES, SinkSpec, StreamSpec, broker_and_topic, host_and_port
 from watersmeet.errors import OptionError, QueryError, WatersmeetError
 from watersmeet.planning.planner import Planner
-from watersmeet.runtime.spark.options import JoinOptions, option_name
+from watersmeet.runtime.spark.options import JoinOptions
+from watersmeet.runtime.spark.quiet_start import quiet_start
 from watersmeet.runtime.spark.stream_join import StreamJoin, pieces_of
 
 KAFKA = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
-QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.log.level": "FATAL"}
+PLAIN = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+QUIET = {**PLAIN, "spark.log.level": "FATAL"}
 INFERRING = {"csv": {"inferSchema": "true"}, "json": {"inferTimestamp": "true"}}
 """What a reader is told when it has to find the columns, unless the user says otherwise."""
 
 Say = Callable[[str], None]
 
 
+def is_running() -> bool:
+    """Whether there is a session already, in which Spark need not begin from nothing."""
+    return SparkSession.getActiveSession() is not None
+
+
 @contextmanager
-def session(master: str, conf: Mapping[str, str], packages: str | None, say: Say) -> Iterator[SparkSession]:
-    """A session of our own, ended with the command; a program that has one already lends it and keeps it."""
+def session(
+    master: str, conf: Mapping[str, str], packages: str | None, say: Say, *, verbose: bool = False
+) -> Iterator[SparkSession]:
+    """A session of our own, ended with the command; a program that has one already lends it and keeps it. Spark says
+    nothing of its own unless `verbose`."""
     if (lent := SparkSession.getActiveSession()) is not None:
         yield lent
         return
@@ -46,17 +56,25 @@ def session(master: str, conf: Mapping[str, str], packages: str | None, say: Say
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.master(master).appName("watersmeet")
-    settings = {**QUIET, **({"spark.jars.packages": packages} if packages else {}), **conf}
+    settings = {
+        **(PLAIN if verbose else QUIET),
+        **({"spark.jars.packages": packages} if packages else {}),
+        **conf,
+    }
     for name, value in settings.items():
         builder = builder.config(name, value)
-    try:
-        spark = builder.getOrCreate()
-    except Py4JError as error:
-        said = re.findall(r"^(?:: |Caused by: )[\w.$]+: (.*)$", str(error), re.MULTILINE) or [type(error).__name__]
-        raise OptionError(
-            f"Spark does not start with master '{master}': {said[-1]}", hint="look at --master, --conf and --packages"
-        ) from None
-    spark.sparkContext.setLogLevel(settings["spark.log.level"])
+    with quiet_start(verbose=verbose or "spark.log.level" in conf) as start:
+        try:
+            spark = builder.getOrCreate()
+        except (Py4JError, PySparkException) as error:
+            said = re.findall(r"^(?:: |Caused by: )[\w.$]+: (.*)$", str(error), re.MULTILINE)
+            said = said or [line for line in start.lines if line.strip()] or [str(error)]
+            raise OptionError(
+                f"Spark does not start with master '{master}': {said[-1]}",
+                hint="look at --master, --conf and --packages; --verbose shows all that Spark says",
+            ) from None
+        if "spark.log.level" in settings:
+            spark.sparkContext.setLogLevel(settings["spark.log.level"])
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.default_int_handler)  # PySpark's own cancels jobs before we can stop well
     try:
@@ -89,14 +107,9 @@ def _in_short(error: PySparkException) -> WatersmeetError:
     said = re.sub(r"^pyspark[\w.]*\.", "", [*raised[-1:], *lines, type(error).__name__][0])
     return WatersmeetError(
         f"Spark says: {said}",
-        hint="for all that it says add --conf spark.log.level=ERROR",
+        hint="for all that it says add --verbose",
         error_class="SPARK_FAILED",
     )
-
-
-def check_options(options: Sequence[tuple[str, str]]) -> None:
-    for name, _ in options:
-        option_name(name)
 
 
 def build_join(

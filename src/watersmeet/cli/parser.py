@@ -13,6 +13,7 @@ from watersmeet.cli.hints import read_rate, read_selectivity
 from watersmeet.cli.specs import FILES, read_pair, read_sink_spec, read_stream_spec
 from watersmeet.errors import WatersmeetError
 from watersmeet.runtime.repair import WAYS
+from watersmeet.runtime.spark.options import KNOWN
 from watersmeet.units import parse_duration_us
 
 T = TypeVar("T")
@@ -46,6 +47,11 @@ streams: --stream 'NAME=FORMAT:LOCATION?OPTION=VALUE&OPTION=VALUE', once for eac
   (quote the whole: the shell knows & and ? too; inside a value write %26 for &)
 """
 
+OPTIONS = "options of the join: --option NAME=VALUE\n" + "".join(
+    f"  {option.name:<37}{option.meaning}\n{'':<39}default: {option.default_text}\n".replace("`", "")
+    for option in KNOWN.values()
+)
+
 RUN = f"""\
 Run a query: SELECT ... FROM stream [RANGE 10 MINUTES], ... WHERE ..., or FROM ... JOIN ... ON ... WITHIN 10 MINUTES.
 Results go to standard output (or --sink), one line of progress per epoch to standard error.
@@ -57,7 +63,8 @@ sinks: --sink 'FORMAT:LOCATION?OPTION=VALUE'
                                        partitionBy=a,b and the options of Spark's writer: csv:out?header=true
   kafka:host:9092/topic                the results need a column value; at least once
   noop                                 nowhere: to see how fast it is
-"""
+
+{OPTIONS}"""
 
 RUN_EXAMPLES = """\
 examples (after `watersmeet sample-data data`):
@@ -78,7 +85,8 @@ stages, and estimated costs. Spark is asked for types, so it is started; streams
 files without a schema.
 
 {STREAMS}  s1=schema:k bigint, ts timestamp     columns only: nothing has to be there
-"""
+
+{OPTIONS}"""
 
 EXPLAIN_EXAMPLES = """\
 example:
@@ -140,6 +148,7 @@ def make_parser() -> argparse.ArgumentParser:
     demo = _command(commands, "demo", "join three banks' offers live, on this machine", "", "")
     demo.add_argument("--rows", type=int, default=1_000_000, help="offers per bank (default: 1,000,000)")
     demo.add_argument("--folder", type=Path, default=Path("demo-output"), help="where to write (default: demo-output)")
+    _add_verbose(demo)
     return parser
 
 
@@ -171,7 +180,7 @@ def _add_query(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=_read("option", lambda text: read_pair(text, "--option slots=4")),
         metavar="NAME=VALUE",
-        help="an option of the join: slots, plan, partitions, memoryBudget, memoryLocation, ... (docs/queries.md)",
+        help="an option of the join, see above; repeat for each",
     )
     parser.add_argument(
         "--predicate",
@@ -248,6 +257,11 @@ def _add_spark(parser: argparse.ArgumentParser) -> None:
         help="a setting of Spark, such as spark.driver.memory=4g or spark.sql.session.timeZone=UTC",
     )
     parser.add_argument("--packages", metavar="MAVEN", help="packages that Spark is to fetch, such as Kafka's")
+    _add_verbose(parser)
+
+
+def _add_verbose(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--verbose", action="store_true", help="also what Spark itself says, from its start on")
 
 
 def _read_trigger(text: str) -> str:

@@ -114,6 +114,8 @@ def read_stream_spec(text: str) -> StreamSpec:
 def read_sink_spec(text: str) -> SinkSpec:
     """`format:location?options`; OptionError says what is wrong with it."""
     format_, location, given = _taken_apart(text.strip(), SINKS, bare=("console", "noop"))
+    if not format_ and location.lower() in SINKS:
+        format_, location = location.lower(), ""
     if not format_:
         hint = f"write its format too: parquet:{location}; there are {', '.join(SINKS)}"
         raise _bad(f"unknown sink '{text}'", _near(location, SINKS) or hint)

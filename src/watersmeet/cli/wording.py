@@ -25,10 +25,33 @@ ADVICE = {
 class."""
 
 
+OPTIONS = {
+    "option of the join": "--option {}=VALUE",
+    "option of the writer": "--sink 'FORMAT:PATH?{}=VALUE'",
+    "option of a source": "--stream 'NAME=FORMAT:PATH?{}=VALUE'",
+    "checkpointLocation": "--checkpoint PATH",
+    "path": "--sink FORMAT:PATH",
+    "outputMode": "--mode MODE",
+    "trigger": "--trigger '10 seconds'",
+    "processingTime": "--trigger '10 seconds'",
+    "availableNow": "--trigger available-now",
+    "format": "--sink FORMAT:PATH",
+    "partitionBy": "--sink 'FORMAT:PATH?partitionBy=COLUMN'",
+    "eventTime": "--stream 'NAME=FORMAT:PATH?eventTime=COLUMN'",
+    "delay": "--stream 'NAME=FORMAT:PATH?delay=5 seconds'",
+    "watermark": "--stream 'NAME=FORMAT:PATH?delay=5 seconds'",
+}
+"""How an option is written here that was given in the wrong place: by its name, else by what it belongs to."""
+
+
 def in_these_words(error: WatersmeetError) -> str:
     """The text of an error, with a hint that can be followed on the command line."""
     if error.error_class in ADVICE and "--" not in error.hint:
         error.hint = ADVICE[error.error_class]
+    if error.error_class == "MISPLACED_OPTION":
+        name, _, belongs = error.message.partition(" is ")
+        way = OPTIONS.get(name) or OPTIONS.get(belongs.removeprefix("an "))
+        error.hint = f"write {way.format(name)}" if way else "say it in the query"
     return f"watersmeet: {error}"
 
 

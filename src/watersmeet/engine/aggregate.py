@@ -13,8 +13,9 @@ from functools import partial
 import pyarrow as pa
 
 from watersmeet.engine.compaction import Merging
+from watersmeet.engine.emission import Emitted
 from watersmeet.engine.fold import DEFAULT_MERGING, fold, open_state
-from watersmeet.engine.groups import (
+from watersmeet.engine.group_store import (
     closing_windows,
     groups_in_parts,
     merged_groups,
@@ -27,17 +28,17 @@ from watersmeet.engine.groups import (
     whole_groups,
 )
 from watersmeet.engine.inbox import chunks
-from watersmeet.engine.outbox import Emitted
+from watersmeet.engine.panes import windows_between
 from watersmeet.engine.statistics import Tally
 from watersmeet.engine.step import Cut
-from watersmeet.engine.windows import windows_between
 from watersmeet.epoch.task import SlotReport, SlotTask
 from watersmeet.plan.aggregate import AggregatePlan
 from watersmeet.plan.stages import JoinPlan
+from watersmeet.state.measures import ACCUMULATED, EXPIRE_NS, EXPIRED, INSERT_NS, INSERTED, RESULTS
 from watersmeet.state.run import Run
 from watersmeet.state.tiers import Tiers
 
-COSTS_OF_JOINING = ("inserted", "insert_ns", "expired", "expire_ns")
+COSTS_OF_JOINING = (INSERTED, INSERT_NS, EXPIRED, EXPIRE_NS)
 """Counts of the fold that calibrate the costs of a join; rows of groups are no part of that."""
 
 
@@ -57,7 +58,7 @@ def aggregate_step(
     held = [run for layer in layers for _, run in layer.runs]
     delta: list[Run] = []
     for chunk in cut(frames):
-        tally.counts["accumulated"] += chunk.num_rows
+        tally.count(ACCUMULATED, chunk.num_rows)
         delta = merged_groups(aggregate, [*delta, *runs_of_groups(aggregate, chunk)])
     if task.closing_us is not None:
         rows = closing_windows(aggregate, held, task.watermark_us, task.closing_us)
@@ -65,11 +66,11 @@ def aggregate_step(
     else:
         rows = _shown(aggregate, task, held, delta)
     for batch in rows:
-        tally.counts["results"] += batch.num_rows
+        tally.count(RESULTS, batch.num_rows)
         yield Emitted(None, batch)
     arrived = [[(0, run) for run in delta]] if delta else []
     report = fold(plan, task, layers, arrived, tiers, tally, merging, partial(groups_in_parts, aggregate))
-    return replace(report, counts={n: c for n, c in report.counts.items() if n not in COSTS_OF_JOINING})
+    return replace(report, counts=report.counts.without(*COSTS_OF_JOINING))
 
 
 def _shown(plan: AggregatePlan, task: SlotTask, held: list[Run], delta: list[Run]) -> Iterator[pa.RecordBatch]:

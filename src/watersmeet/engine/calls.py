@@ -1,11 +1,12 @@
 """Calls of registered predicates: whole arrays, or row by row; what comes back is checked and becomes an Arrow array.
 
-A function that fails, or returns something else than one truth value per row, is an error that names it: it is raised
-in a worker, and the driver shows it.
+A function that fails, or returns something else than one truth value per row, is an error that names it, with file and
+line: it is raised in a worker, and the driver shows it.
 """
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,7 +28,7 @@ def call(predicate: RegisteredFunction, arguments: Sequence[Any], rows: int) -> 
     except Exception as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise QueryError(
-            f"predicate '{predicate.name}' failed with {reason}",
+            f"predicate '{predicate.name}' failed with {reason} ({_place(predicate, error)})",
             hint="NULL comes as None, or as a null in an array: the function must bear it",
             error_class="PREDICATE_FAILED",
         ) from error
@@ -68,4 +69,25 @@ def _wrong(predicate: RegisteredFunction, what: str) -> QueryError:
         if predicate.vectorized
         else "a predicate that is called row by row returns True, False or None"
     )
-    return QueryError(f"predicate '{predicate.name}' returned {what}", hint=due, error_class="PREDICATE_FAILED")
+    where = _definition(predicate.function)
+    return QueryError(f"predicate '{predicate.name}' returned {what}{where}", hint=due, error_class="PREDICATE_FAILED")
+
+
+def _place(predicate: RegisteredFunction, error: Exception) -> str:
+    """Where the user's code failed: the last line of the function's own file that was being run, else of any."""
+    frames = traceback.extract_tb(error.__traceback__)[1:]  # the first is the call here
+    own = getattr(_code(predicate.function), "co_filename", None)
+    frame = next((frame for frame in reversed(frames) if frame.filename == own), frames[-1] if frames else None)
+    return "in a function without Python code" if frame is None else f"{frame.filename}, line {frame.lineno}"
+
+
+def _definition(function: Any) -> str:
+    code = _code(function)
+    return "" if code is None else f" ({code.co_filename}, line {code.co_firstlineno})"
+
+
+def _code(function: Any) -> Any:
+    """The code of a function, of one that is partly applied, or of an object that can be called."""
+    function = getattr(function, "func", function)
+    found = getattr(function, "__code__", None)
+    return getattr(type(function).__call__, "__code__", None) if found is None else found

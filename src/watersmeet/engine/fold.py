@@ -33,6 +33,21 @@ from watersmeet.plan.layout import StoreLayout
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.state.cuts import copies, cut_to_groups
 from watersmeet.state.manifest import ExtentRef, SegmentRef
+from watersmeet.state.measures import (
+    ACTIVE_BYTES,
+    CLOSED_BYTES,
+    CLOSED_ROWS,
+    EXPIRE_NS,
+    EXPIRED,
+    FETCHED_BYTES,
+    INSERT_NS,
+    INSERTED,
+    MEMORY_BYTES,
+    SPILL_NS,
+    SPOILED_COPIES,
+    STATE_BYTES,
+    Counts,
+)
 from watersmeet.state.run import Ints, Run, merge_in_parts
 from watersmeet.state.shares import bytes_of
 from watersmeet.state.tiers import Tiers, segment_name, task_name
@@ -56,8 +71,8 @@ def open_state(plan: JoinPlan, task: SlotTask, tiers: Tiers, tally: Tally) -> li
             by_segment[extent.segment].append(extent)
     others = {extent.segment for extent in task.closed if extent.segment in task.shares}
     dead = {extent.segment for extent in task.extents} - by_segment.keys() - others
-    tally.counts["expired"] += sum(e.rows for e in task.extents if task.has_expired(e))
-    with tally.spent_on("expire"):
+    tally.count(EXPIRED, sum(e.rows for e in task.extents if task.has_expired(e)))
+    with tally.spent_on(EXPIRE_NS):
         tiers.leave(dead, task_name(task.epoch, task.stage, task.slot))
         copies.forget_missing(str(tiers.durable))
     layers = []
@@ -88,17 +103,17 @@ def fold(
     `keep` takes copies of arrived rows that wait to be written, and returns where they are: perhaps on disk. `spilled`
     has what the epoch has closed and written already. What was closed before stays until it expires.
     """
-    with tally.spent_on("spill"):
+    with tally.spent_on(SPILL_NS):
         spilled = merged_closed(plan, task, spilled, tiers, merging)
     closed = spilled.closed
     bounds = expiry_bounds(plan, task, arrived, holds_all=bool(closed))
-    with tally.spent_on("insert"):
+    with tally.spent_on(INSERT_NS):
         kept, segments = _written(plan, task, layers, arrived, tiers, merging, merge, bounds, spilled.segments, keep)
     for store, run in (pair for chunk in arrived for pair in chunk):
         tally.arrived(task.stage, store, run)
     inserted = sum(run.rows for chunk in arrived for _, run in chunk)
-    tally.counts["inserted"] += inserted
-    tally.counts["expired"] += sum(layer.rows for layer in layers) + inserted - sum(layer.rows for layer in kept)
+    tally.count(INSERTED, inserted)
+    tally.count(EXPIRED, sum(layer.rows for layer in layers) + inserted - sum(layer.rows for layer in kept))
     refs = {**task.segments, **{ref.name: ref for ref in segments}}
     pieces = [Piece(e, run) for layer in kept for e, (_, run) in zip(layer.extents, layer.runs, strict=True)]
     if task.clean is not None:
@@ -287,18 +302,17 @@ def _report(
 ) -> SlotReport:
     extents = [piece.extent for piece in active]
     refs = {**task.segments, **{ref.name: ref for ref in segments}}
-    counts = tally.counts
-    counts["memory_bytes"] = tiers.resident_bytes
-    counts["fetched_bytes"] = tiers.fetched_bytes
+    tally.count(MEMORY_BYTES, tiers.resident_bytes)
+    tally.count(FETCHED_BYTES, tiers.fetched_bytes)
     if tiers.spoiled_copies:
-        counts["spoiled_copies"] = tiers.spoiled_copies
+        tally.count(SPOILED_COPIES, tiers.spoiled_copies)
     files = {extent.segment for extent in extents}
     closed_files = {extent.segment for extent in closed}
-    counts["state_bytes"] = bytes_of(files | closed_files, refs, task.shares)
-    counts["active_bytes"] = bytes_of(files, refs, task.shares)
+    tally.count(STATE_BYTES, bytes_of(files | closed_files, refs, task.shares))
+    tally.count(ACTIVE_BYTES, bytes_of(files, refs, task.shares))
     if closed:
-        counts["closed_rows"] = sum(extent.rows for extent in closed)
-        counts["closed_bytes"] = bytes_of(closed_files, refs, task.shares)
+        tally.count(CLOSED_ROWS, sum(extent.rows for extent in closed))
+        tally.count(CLOSED_BYTES, bytes_of(closed_files, refs, task.shares))
     tally.weigh(task.stage, stores, ((piece.extent, piece.run) for piece in active))
     used = files | closed_files
     named = tuple(ref for ref in segments if ref.name in used)
@@ -306,7 +320,15 @@ def _report(
     if task.clean is not None:
         extents = coalesced(extents, task.groups)
     return SlotReport(
-        task.epoch, task.stage, task.slot, (*extents, *closed), named, dict(counts), tally.groups(), tally.seen
+        task.epoch,
+        task.stage,
+        task.slot,
+        (*extents, *closed),
+        named,
+        Counts(dict(tally.counts)),
+        tally.groups(),
+        tally.seen,
+        inputs=tally.inputs,
     )
 
 

@@ -20,6 +20,7 @@ from watersmeet.plan.frame import HASH, STREAM, TIME, Frame, pool_name
 from watersmeet.plan.layout import KeyValue, StoreLayout
 from watersmeet.plan.stages import JoinPlan, Place
 from watersmeet.plan.tree import Leaf
+from watersmeet.state.measures import LATE, NO_EVENT_TIME, NULL_KEY, Figure, Measure
 from watersmeet.state.run import Run, build_runs
 
 CHUNK_ROWS = 1 << 19
@@ -89,7 +90,7 @@ def _keep(
     stage: int,
     ordinals: npt.NDArray[np.int8],
     watermark_us: int | None,
-    dropped: Counter[str],
+    dropped: Counter[Figure],
 ) -> npt.NDArray[np.bool_]:
     """Rows that can be part of a result. Results of earlier stages all can: their rows have passed here already."""
     inputs = plan.stages[stage].inputs
@@ -99,19 +100,19 @@ def _keep(
         column = batch.column(TIME)
         if column.null_count:
             timed = pc.is_valid(column).to_numpy(zero_copy_only=False)
-            _count(dropped, "no_event_time", ordinals[~timed], plan, stage)
+            _count(dropped, NO_EVENT_TIME, ordinals[~timed], plan, stage)
             keep &= timed
         if watermark_us is not None:
             late = keep & from_stream & (_micros(column) < watermark_us)
             if late.any():
-                _count(dropped, "late", ordinals[late], plan, stage)
+                _count(dropped, LATE, ordinals[late], plan, stage)
                 keep &= ~late
     for ordinal, layout in enumerate(inputs):
         columns = [*plan.frame.keys[stage], *_class_columns(plan, stage, ordinal, layout)]
         for column in (batch.column(pool_name(i)) for i in columns):
             if column.null_count:
                 unknown = keep & (ordinals == ordinal) & pc.is_null(column).to_numpy(zero_copy_only=False)
-                _count(dropped, "null_key", ordinals[unknown], plan, stage)
+                _count(dropped, NULL_KEY, ordinals[unknown], plan, stage)
                 keep &= ~unknown
     return keep
 
@@ -122,11 +123,13 @@ def _class_columns(plan: JoinPlan, stage: int, ordinal: int, layout: StoreLayout
     return [plan.frame.payloads[stage][ordinal][source.index] for source in kept]
 
 
-def _count(dropped: Counter[str], reason: str, ordinals: npt.NDArray[np.int8], plan: JoinPlan, stage: int) -> None:
+def _count(
+    dropped: Counter[Figure], reason: Measure, ordinals: npt.NDArray[np.int8], plan: JoinPlan, stage: int
+) -> None:
     """Count dropped rows where their stream is counted: it may be sent to several stages."""
     for ordinal, rows in enumerate(np.bincount(ordinals)):
         if rows and (stream := _stream_counted(plan, stage, ordinal)) is not None:
-            dropped[f"{reason}.{stream}"] += int(rows)
+            dropped[Figure(reason, stream)] += int(rows)
 
 
 def _stream_counted(plan: JoinPlan, stage: int, ordinal: int) -> str | None:

@@ -51,6 +51,7 @@ from watersmeet.engine.partials import Generation, Generations, Joined, Partials
 from watersmeet.epoch.pairs import pair_name
 from watersmeet.plan.layout import KeyValue
 from watersmeet.plan.nodes import NodePlan
+from watersmeet.state.measures import MATCHED, MATCHES, PASSED, TESTED, Figure, key_class_name, residual_name
 from watersmeet.state.moments import first_moments, last_moments, last_of_limits
 from watersmeet.state.run import Ints, Mask, Run, key_values_equal, take
 from watersmeet.state.sieve import Lookup
@@ -67,7 +68,7 @@ def probe(
     delta: Run,
     targets: Sequence[Sequence[Run]],
     rows_max: int = ROWS_MAX,
-    counts: Counter[str] | None = None,
+    counts: Counter[Figure] | None = None,
     generations: Generations | None = None,
 ) -> Iterator[Joined]:
     """All results with one row of `delta` as input `origin` and a row of `targets[j]` as every other input j; given
@@ -149,7 +150,7 @@ class _Hop:
     delta: Run
     targets: dict[int, list[_Held]]
     rows_max: int
-    counts: Counter[str]
+    counts: Counter[Figure]
     generation: Generation | None
     """That of the delta, if only mixed results are wanted."""
     is_uneven: bool
@@ -235,7 +236,7 @@ class _Hop:
         parents = np.concatenate([needles for _, needles, _ in expanded])
         if partials.generation is not None:
             generation = partials.generation[parents]
-        self.counts["matched"] += len(parents)
+        self.counts[Figure(MATCHED)] += len(parents)
         times = latest = last = None
         if partials.latest is not None:
             times = np.concatenate([run.times(rows) for run, _, rows in expanded])
@@ -283,18 +284,18 @@ class _Hop:
                 sides = [
                     field_values(self.node, self.delta, partials, field, i) for i in (equality.left, equality.right)
                 ]
-                partials = self._kept(partials, key_values_equal(*sides), f"key {equality.key_class}")
+                partials = self._kept(partials, key_values_equal(*sides), key_class_name(equality.key_class))
         for residual in self.node.residuals:
             if newest in residual.inputs and residual.inputs <= bound:
                 column = partial(field_values, self.node, self.delta, partials)
                 keep = evaluate(residual.predicate, column, len(partials.ranks))
-                partials = self._kept(partials, keep, f"residual {residual.number}")
+                partials = self._kept(partials, keep, residual_name(residual.number))
         return partials
 
     def _kept(self, partials: Partials, keep: Mask, predicate: str) -> Partials:
         passed = int(np.count_nonzero(keep))
-        self.counts[f"tested.{predicate}"] += len(keep)
-        self.counts[f"passed.{predicate}"] += passed
+        self.counts[Figure(TESTED, predicate)] += len(keep)
+        self.counts[Figure(PASSED, predicate)] += passed
         return partials if passed == len(keep) else partials.narrowed(keep)
 
     def _span(self, store: int) -> int | None:
@@ -321,12 +322,12 @@ def _is_mixed(partials: Partials, needles: Ints, generation: Generation) -> Mask
 
 
 def _count_matches(
-    counts: Counter[str], node: NodePlan, pair: tuple[int, int], delta: Run, matched: Sequence[_Held]
+    counts: Counter[Figure], node: NodePlan, pair: tuple[int, int], delta: Run, matched: Sequence[_Held]
 ) -> None:
     """How many pairs of rows of a delta and a store agree on the key."""
-    name = pair_name(*(node.inputs[i].label for i in pair))
+    figure = Figure(MATCHES, pair_name(*(node.inputs[i].label for i in pair)))
     ours = np.diff(delta.starts).astype(np.int64)
     for held in matched:
         positions = held.matches.positions
         theirs = held.run.starts[positions + 1] - held.run.starts[positions]
-        counts[f"matches.{name}"] += int(ours[held.matches.keys] @ theirs)
+        counts[figure] += int(ours[held.matches.keys] @ theirs)

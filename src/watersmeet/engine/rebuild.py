@@ -21,18 +21,18 @@ import pyarrow as pa
 
 from watersmeet.engine.bound import Bound
 from watersmeet.engine.compaction import Merging
+from watersmeet.engine.emission import Emitted, emit, runs_of
 from watersmeet.engine.fold import fold, open_state, read_state
 from watersmeet.engine.inbox import deltas_of
 from watersmeet.engine.mjoin import probe
-from watersmeet.engine.outbox import Emitted, emit, runs_of
 from watersmeet.engine.partials import Joined, Partials
 from watersmeet.engine.statistics import Tally
 from watersmeet.engine.work import Scratch
-from watersmeet.epoch.after import is_gauge
 from watersmeet.epoch.task import SlotReport, SlotTask, stores_of
 from watersmeet.plan.nodes import NodePlan
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.plan.state_matching import Feed
+from watersmeet.state.measures import BUILD_NS, BUILT_ROWS, INSERT_NS, INSERTED, PROBE_NS, Counts, Figure
 from watersmeet.state.moments import last_moments
 from watersmeet.state.run import Run
 from watersmeet.state.tiers import Tiers
@@ -88,7 +88,7 @@ def rebuild_step(
         for chunk in chunks:
             for number, runs in enumerate(deltas_of(chunk, plan, task.stage, None, tally)):
                 taken[number] += [scratch.keep(number, run) for run in runs]
-        with tally.spent_on("build"):
+        with tally.spent_on(BUILD_NS):
             if stage.hops:
                 rows = yield from _rebuilt_by_hops(plan, task, taken)
             else:
@@ -104,11 +104,10 @@ def rebuild_step(
 
 def unheard(report: SlotReport) -> SlotReport:
     """The report of a stage that builds: its rows are no arrivals, and what it joins says nothing of productivity."""
-    counts = {name: count for name, count in report.counts.items() if is_gauge(name)}
-    spent = sum(count for name, count in report.counts.items() if name in ("insert_ns", "probe_ns", "build_ns"))
-    sizes = {name: figures for name, figures in report.groups.items() if name.startswith("size.")}
-    counts |= {"built_rows": report.counts.get("inserted", 0), "build_ns": spent}
-    return replace(report, counts=counts, groups=sizes, seen={})
+    counts, sizes = report.counts, {f: found for f, found in report.groups.items() if f.kind == "size"}
+    spent_ns = sum(counts.of(time_ns) for time_ns in (INSERT_NS, PROBE_NS, BUILD_NS))
+    built = Counts({Figure(BUILT_ROWS): counts.of(INSERTED), Figure(BUILD_NS): spent_ns})
+    return replace(report, counts=counts.gauges().with_values(built), groups=sizes, seen={}, inputs={})
 
 
 def _rebuilt_by_nodes(

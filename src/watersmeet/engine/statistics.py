@@ -25,18 +25,19 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 
 from watersmeet.engine.layers import rows_by_group
 from watersmeet.engine.partials import ALL, Joined
-from watersmeet.epoch.task import GroupCounts, Seen
+from watersmeet.epoch.task import GroupCounts, GroupFigure, InputRows, NodeInput, Seen
 from watersmeet.plan.keys import key_name
 from watersmeet.plan.layout import StoreLayout
 from watersmeet.plan.partitioning import group_of
 from watersmeet.state.groups import Groups
 from watersmeet.state.manifest import ExtentRef
+from watersmeet.state.measures import STATE_ROWS, STORE_BYTES, Figure, Measure
 from watersmeet.state.run import Hashes, Ints, Run
 
 SAMPLE = 8
@@ -53,19 +54,24 @@ class Tally:
 
     def __init__(self, partitions: int) -> None:
         self.partitions = partitions
-        self.counts: Counter[str] = Counter()
+        self.counts: Counter[Figure] = Counter()
         self.seen: dict[str, Seen] = {}
-        self._groups: dict[str, Ints] = defaultdict(lambda: np.zeros(partitions, dtype=np.int64))
+        self.inputs: dict[NodeInput, InputRows] = {}
+        self._groups: dict[GroupFigure, Ints] = defaultdict(lambda: np.zeros(partitions, dtype=np.int64))
+
+    def count(self, measure: Measure, value: int, of: str = "") -> None:
+        """Add to a figure."""
+        self.counts[Figure(measure, of)] += value
 
     @contextmanager
-    def spent_on(self, what: str) -> Iterator[None]:
+    def spent_on(self, what: Measure) -> Iterator[None]:
         began = time.perf_counter_ns()
         try:
             yield
         finally:
-            self.counts[f"{what}_ns"] += time.perf_counter_ns() - began
+            self.count(what, time.perf_counter_ns() - began)
 
-    def timed(self, what: str, items: Iterable[T]) -> Iterator[T]:
+    def timed(self, what: Measure, items: Iterable[T]) -> Iterator[T]:
         """The same items; the time it takes to make them is counted, that of their use is not."""
         source = iter(items)
         while True:
@@ -81,21 +87,22 @@ class Tally:
 
         `emitted_by` is the stage whose last results they are; None where another node of the same stage takes them.
         """
-        kind = "output" if is_final else "inter"
+        kind: Literal["output", "inter"] = "output" if is_final else "inter"
         node, partials = joined.node, joined.partials
         if node.key:
             by_key = np.bincount(partials.ranks, minlength=len(joined.delta.hashes))
             groups = group_of(joined.delta.hashes, self.partitions)
             by_group = _sums(groups, by_key, self.partitions)
-            self._groups[f"{kind}.{key_name(node.key)}"] += by_group
+            self._groups[GroupFigure(kind, key_name(node.key))] += by_group
             if emitted_by is not None:
-                self._groups[f"local.{emitted_by}"] += by_group
+                self._groups[GroupFigure("local", stage=emitted_by)] += by_group
         earlier = dict.fromkeys(key for layout in node.inputs for key in layout.trail if key != node.key)
         if earlier:
             sample, weight = _sample(joined)
             for key in earlier:
                 groups = joined.group_under(key, self.partitions, sample)
-                self._groups[f"{kind}.{key_name(key)}"] += weight * np.bincount(groups, minlength=self.partitions)
+                traced = weight * np.bincount(groups, minlength=self.partitions)
+                self._groups[GroupFigure(kind, key_name(key))] += traced
 
     def see(self, stream: str, rows: int, latest_us: int | None) -> None:
         """Count rows of a stream, whatever becomes of them."""
@@ -105,7 +112,7 @@ class Tally:
 
     def arrived(self, stage: int, store: int, run: Run) -> None:
         """Count rows that were added to a store."""
-        self._groups[f"arrived.{stage}.{store}"] += rows_by_group(run, self.partitions)
+        self._groups[GroupFigure("arrived", stage=stage, store=store)] += rows_by_group(run, self.partitions)
 
     def weigh(self, stage: int, stores: Sequence[StoreLayout], held: Iterable[tuple[ExtentRef, Run]]) -> None:
         """The bytes per store and group, and rows and bytes per store, of what a slot keeps in a stage."""
@@ -114,18 +121,18 @@ class Tally:
             weight, by_group = weight_of(extent, run, self.partitions)
             rows[extent.store] += extent.rows
             weights[extent.store] += weight
-            self._groups[f"size.{stage}.{extent.store}"] += by_group
+            self._groups[GroupFigure("size", stage=stage, store=extent.store)] += by_group
         for number, layout in enumerate(stores):
-            self.counts[f"state_rows.{layout.label}"] += rows[number]
-            self.counts[f"store_bytes.{layout.label}"] += weights[number]
+            self.count(STATE_ROWS, rows[number], layout.label)
+            self.count(STORE_BYTES, weights[number], layout.label)
 
     def groups(self) -> GroupCounts:
         """The figures that are not zero."""
         found: GroupCounts = {}
-        for name, figures in self._groups.items():
-            known = np.flatnonzero(figures)
+        for figure, values in self._groups.items():
+            known = np.flatnonzero(values)
             if len(known):
-                found[name] = known.tolist(), figures[known].tolist()
+                found[figure] = known.tolist(), values[known].tolist()
         return found
 
 

@@ -19,21 +19,34 @@ from contextlib import ExitStack
 import pyarrow as pa
 
 from watersmeet.engine.compaction import Merging
+from watersmeet.engine.emission import Emitted, emit
 from watersmeet.engine.fold import DEFAULT_MERGING, fold, open_state, read_state
 from watersmeet.engine.generations import Spilled, close_groups, divided, opened, parts_of
 from watersmeet.engine.inbox import chunks, deltas_of
 from watersmeet.engine.layers import Layer
 from watersmeet.engine.mjoin import probe
-from watersmeet.engine.outbox import Emitted, emit
 from watersmeet.engine.owed import owed_at_expiry, owed_in_groups
 from watersmeet.engine.partials import Joined
 from watersmeet.engine.rebuild import rebuild_step, unheard
 from watersmeet.engine.statistics import Tally
 from watersmeet.engine.work import Scratch, Work
-from watersmeet.epoch.pairs import count_rows
-from watersmeet.epoch.task import SlotReport, SlotTask, stores_of
+from watersmeet.epoch.pairs import add_rows
+from watersmeet.epoch.task import InputRows, NodeInput, SlotReport, SlotTask, stores_of
 from watersmeet.plan.stages import HopPlan, JoinPlan, Place, StagePlan
 from watersmeet.state.manifest import ACTIVE
+from watersmeet.state.measures import (
+    INSERT_NS,
+    INTERMEDIATE,
+    JOINED,
+    OWED,
+    OWED_NS,
+    PROBE_NS,
+    RESULTS,
+    ROWS,
+    SPILL_NS,
+    SPILLED_BYTES,
+    Measure,
+)
 from watersmeet.state.run import Run
 from watersmeet.state.tiers import Tiers
 
@@ -63,9 +76,9 @@ def step(
         if plan.stages[task.stage].hops:
             arrived = yield from _run_hops(plan, task, layers, inbox, tiers, tally, scratch)
         else:
-            with tally.spent_on("spill"):
+            with tally.spent_on(SPILL_NS):
                 spilled = close_groups(plan, task, layers, tiers)
-            tally.counts["spilled_bytes"] += spilled.bytes_of(task.epoch + 2)
+            tally.count(SPILLED_BYTES, spilled.bytes_of(task.epoch + 2))
             arrived = yield from _run_nodes(plan, task, spilled, inbox, tiers, tally, scratch)
         copies = Scratch(tiers.folder_of_scratch(), cleanup)
         report = fold(plan, task, spilled.layers, arrived, tiers, tally, merging, spilled=spilled, keep=copies.keep)
@@ -82,15 +95,20 @@ def _deltas(
     for number, chunk in enumerate(inbox):
         if number:
             scratch.open()
-        tally.counts["rows"] += chunk.num_rows
-        with tally.spent_on("insert"):
+        tally.count(ROWS, chunk.num_rows)
+        with tally.spent_on(INSERT_NS):
             watermark_us = None if task.is_old else task.watermark_us
             deltas = deltas_of(chunk, plan, task.stage, watermark_us, tally)
         yield deltas
 
 
+def _emitted(plan: JoinPlan, feeds: Sequence[Place]) -> Measure:
+    """What the results of a stage count as."""
+    return INTERMEDIATE if feeds else RESULTS if plan.aggregate is None else JOINED
+
+
 def _emit(plan: JoinPlan, stage: int, feeds: Sequence[Place], joined: Joined, tally: Tally) -> Iterator[Emitted]:
-    tally.counts["intermediate" if feeds else "results" if plan.aggregate is None else "joined"] += joined.rows
+    tally.count(_emitted(plan, feeds), joined.rows)
     tally.trace(joined, is_final=not feeds, emitted_by=stage)
     yield from emit(plan, feeds, joined)
 
@@ -161,9 +179,9 @@ def _cleaned(plan: JoinPlan, task: SlotTask, spilled: Spilled, work: Work, tiers
 def _owed(plan: JoinPlan, task: SlotTask, found: Iterable[Joined], tally: Tally) -> Iterator[Emitted]:
     """Results that were owed; they say nothing of how productive their groups are now."""
     feeds = plan.stages[task.stage].feeds
-    for joined in tally.timed("owed", found):
-        tally.counts["owed"] += joined.rows
-        tally.counts["intermediate" if feeds else "results" if plan.aggregate is None else "joined"] += joined.rows
+    for joined in tally.timed(OWED_NS, found):
+        tally.count(OWED, joined.rows)
+        tally.count(_emitted(plan, feeds), joined.rows)
         yield from emit(plan, feeds, joined)
 
 
@@ -190,7 +208,7 @@ def _run_hops(
         _count_rows(tally, task.stage, number, hop, [new[hop.rows], *targets])
         for run in new[hop.rows]:
             found = probe(hop.node, 0, run, [[], *targets], counts=tally.counts)
-            for joined in tally.timed("probe", found):
+            for joined in tally.timed(PROBE_NS, found):
                 yield from _emit(plan, task.stage, hop.feeds, joined, tally)
     stores = [index for index in stage.indexes if index.kept_in[0] == task.stage]
     return [
@@ -219,7 +237,7 @@ def _count_rows(tally: Tally, stage: int, number: int, hop: HopPlan, inputs: Seq
     for i, (layout, runs) in enumerate(zip(hop.node.inputs, inputs, strict=True)):
         rows = sum(run.rows for run in runs)
         there, new = (rows, 0) if i else (0, rows)
-        count_rows(tally.counts, stage, f"hop {number}", layout.label, there=there, new=new)
+        add_rows(tally.inputs, NodeInput(stage, f"hop {number}", layout.label), InputRows(there, new))
 
 
 def _runs_by_store(layers: Iterable[Layer], stores: int) -> list[list[Run]]:

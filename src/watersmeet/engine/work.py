@@ -8,15 +8,17 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
+from watersmeet.engine.emission import runs_of
 from watersmeet.engine.generations import Part
 from watersmeet.engine.mjoin import probe
-from watersmeet.engine.outbox import runs_of
 from watersmeet.engine.partials import Joined
 from watersmeet.engine.statistics import Tally
-from watersmeet.epoch.pairs import count_rows
+from watersmeet.epoch.pairs import add_rows
+from watersmeet.epoch.task import InputRows, NodeInput
 from watersmeet.plan.nodes import NodePlan
 from watersmeet.plan.tree import tree_text
 from watersmeet.state.manifest import ACTIVE
+from watersmeet.state.measures import INTERMEDIATE, PROBE_NS
 from watersmeet.state.run import Run
 from watersmeet.state.segment import read_segment, write_segment
 from watersmeet.state.storage import writing
@@ -67,7 +69,7 @@ class Work:
             for run in self._delta(node, i, deltas):
                 first, last = node.first_store, node.first_store + len(node.inputs)
                 found = probe(node, i, run, self.stores[first:last], counts=self.tally.counts)
-                yield from self.tally.timed("probe", found)
+                yield from self.tally.timed(PROBE_NS, found)
                 self._add(first + i, run)
 
     def store(self, deltas: list[list[Run]]) -> None:
@@ -87,7 +89,7 @@ class Work:
             name = tree_text(node.tree, node.names)
             for store, layout in enumerate(node.inputs, node.first_store):
                 new = now[store] - there[store]
-                count_rows(self.tally.counts, stage, name, layout.label, there=there[store], new=new)
+                add_rows(self.tally.inputs, NodeInput(stage, name, layout.label), InputRows(there[store], new))
 
     def take_arrived(self) -> list[tuple[int, Run]]:
         arrived, self.arrived = self.arrived, []
@@ -101,7 +103,7 @@ class Work:
             return
         assert child is not None
         for joined in self.results(child, deltas):
-            self.tally.counts["intermediate"] += joined.rows
+            self.tally.count(INTERMEDIATE, joined.rows)
             self.tally.trace(joined, is_final=False)
             yield from runs_of(joined, node.inputs[i], self.tally.partitions)
 
@@ -113,7 +115,7 @@ class Work:
             return
         (above, i), *_ = found
         parent = self.nodes[above]
-        self.tally.counts["intermediate"] += joined.rows
+        self.tally.count(INTERMEDIATE, joined.rows)
         for run in runs_of(joined, parent.inputs[i], self.tally.partitions):
             first, last = parent.first_store, parent.first_store + len(parent.inputs)
             for result in probe(parent, i, run, self.stores[first:last]):

@@ -6,10 +6,8 @@ watermark, the times of the streams and who is idle do not change.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Literal
 
 from watersmeet.epoch.events import Event
@@ -29,7 +27,6 @@ from watersmeet.plan.transition import in_transition
 from watersmeet.plan.tree import parse_tree
 from watersmeet.query.logical import JoinQuery
 from watersmeet.state.manifest import (
-    GAUGES,
     ExtentRef,
     Manifest,
     Outbox,
@@ -40,6 +37,7 @@ from watersmeet.state.manifest import (
     before_first_epoch,
     placed,
 )
+from watersmeet.state.measures import ARRIVED, RESULTS, Counts, Figure, total
 from watersmeet.state.moments import before_us
 
 
@@ -148,7 +146,7 @@ def manifest_after(
         plan=words_of(plan),
         segments=_segments(before, reports, extents),
         extents=extents,
-        counters=_counters(before.counters, reports, is_shown) | _arrived(plan, before, intake),
+        counters=_counters(before.counters, reports, is_shown).with_values(_arrived(plan, before, intake)),
         gauges=_gauges(plan, before.gauges, reports),
         closed_us=_closed(plan, before, epoch),
         outbox=Outbox(is_shown, results_in, files),
@@ -181,23 +179,14 @@ def left_over(outcome: Outcome, after: Manifest) -> list[ResultFile]:
 
 def arrived(plan: JoinPlan, manifest: Manifest) -> list[int]:
     """The rows of every stream that have arrived so far, where intervals are made of them."""
-    return [manifest.counters.get(f"arrived.{name}", 0) for name in plan.names]
+    return [manifest.counters.of(ARRIVED, name) for name in plan.names]
 
 
-def counts_of(reports: Sequence[SlotReport], *, is_shown: bool = True) -> dict[str, int]:
+def counts_of(reports: Sequence[SlotReport], *, is_shown: bool = True) -> Counts:
     """The counts of all slots together, of one epoch, with the pairs of rows that keys were compared in. What an epoch
     emits and does not show are no results."""
-    counts = with_pairs(report.counts for report in reports)
-    return counts if is_shown else {name: count for name, count in counts.items() if name != "results"}
-
-
-def is_gauge(name: str) -> bool:
-    return name.split(".")[0] in GAUGES
-
-
-@lru_cache(maxsize=256)  # all slots report the same names
-def _gauges_among(names: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(name for name in names if is_gauge(name))
+    counts = with_pairs(reports)
+    return counts if is_shown else counts.without(RESULTS)
 
 
 def _extents(plan: JoinPlan, before: Manifest, reports: Sequence[SlotReport]) -> tuple[SlotState, ...]:
@@ -234,11 +223,11 @@ def _with_times(plan: JoinPlan, after: Manifest, intake: Intake, clock: Clock) -
     return replace(after, times_max_us=times, last_seen_ms=seen, watermark_us=watermark)
 
 
-def _arrived(plan: JoinPlan, before: Manifest, intake: Intake) -> dict[str, int]:
+def _arrived(plan: JoinPlan, before: Manifest, intake: Intake) -> Counts:
     if plan.aggregate is None or plan.aggregate.confidence is None:
-        return {}
+        return Counts()
     rows = zip(plan.names, arrived(plan, before), intake.rows, strict=True)
-    return {f"arrived.{name}": known + new for name, known, new in rows}
+    return Counts({Figure(ARRIVED, name): known + new for name, known, new in rows})
 
 
 def _closed(plan: JoinPlan, before: Manifest, epoch: Epoch) -> int | None:
@@ -253,25 +242,18 @@ def _closed(plan: JoinPlan, before: Manifest, epoch: Epoch) -> int | None:
     return later(before.closed_us, frontier(before, debts(plan, before)))
 
 
-def _counters(before: Mapping[str, int], reports: Sequence[SlotReport], is_shown: bool) -> dict[str, int]:
-    sums = Counter(before)
-    counts = counts_of(reports, is_shown=is_shown)
-    sums.update({name: count for name, count in counts.items() if not is_gauge(name)})
-    return dict(sums)
+def _counters(before: Counts, reports: Sequence[SlotReport], is_shown: bool) -> Counts:
+    return total([before, counts_of(reports, is_shown=is_shown).counters()])
 
 
-def _gauges(
-    plan: JoinPlan, before: Mapping[str, Mapping[str, int]], reports: Sequence[SlotReport]
-) -> dict[str, Mapping[str, int]]:
+def _gauges(plan: JoinPlan, before: Mapping[str, Counts], reports: Sequence[SlotReport]) -> dict[str, Counts]:
     """The gauges of all stages, all slots together: new ones of those that ran."""
     names = [plan.name_of_stage(stage) for stage in range(plan.stage_count)]
-    found: dict[str, Counter[str]] = {}
+    found: dict[str, list[Counts]] = {}
     for report in reports:
-        mine = found.setdefault(names[report.stage], Counter())
-        for name in _gauges_among(tuple(report.counts)):
-            mine[name] += report.counts[name]
+        found.setdefault(names[report.stage], []).append(report.counts)
     kept = {stage: gauges for stage, gauges in before.items() if stage in names}
-    return kept | {stage: dict(gauges) for stage, gauges in found.items()}
+    return kept | {stage: total(counts).gauges() for stage, counts in found.items()}
 
 
 def _watermark(

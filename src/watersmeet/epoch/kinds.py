@@ -21,6 +21,7 @@ from watersmeet.epoch.task import SlotReport
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.plan.state_matching import Built, Feed, Rebuild
 from watersmeet.plan.transition import build_alone
+from watersmeet.state.measures import JOINED, RESULTS
 from watersmeet.state.spark_log import Offsets
 
 
@@ -168,17 +169,9 @@ def shows(plan: JoinPlan, epoch: Epoch, reports: Sequence[SlotReport]) -> bool:
         case Batch() | Closing():
             return True
         case Cleaning():
-            found = "results" if plan.aggregate is None else "joined"
-            return any(report.counts.get(found, 0) for report in reports)
+            found = RESULTS if plan.aggregate is None else JOINED
+            return any(report.counts.of(found) for report in reports)
         case Takeover() | Build() | Backfill() | Switch():
             return False
         case _:
             assert_never(epoch)
-
-
-def can_take(plan: JoinPlan, order: Order) -> bool:
-    """Whether a stage can carry out an order: groups of aggregates and of hops are never closed."""
-    if order.stage >= len(plan.stages):
-        return False
-    stage = plan.stages[order.stage]
-    return not stage.hops and not stage.is_built

@@ -21,11 +21,12 @@ these add up over the life of a query.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import combinations
 
-THERE, NEW = "there", "new"
+from watersmeet.epoch.task import InputRows, NodeInput, SlotReport
+from watersmeet.state.measures import PAIRS, Counts, Figure, total
 
 
 def pair_name(left: str, right: str) -> str:
@@ -33,49 +34,42 @@ def pair_name(left: str, right: str) -> str:
     return "~".join(sorted((left, right)))
 
 
-def count_rows(counts: Counter[str], stage: int, node: str, label: str, *, there: int, new: int) -> None:
-    """Report the rows of one input of a node, also where there are none: `node` is unique in its stage, and the same on
-    all slots that run it."""
-    counts[f"{THERE}.{stage}.{node}.{label}"] += there
-    counts[f"{NEW}.{stage}.{node}.{label}"] += new
-
-
-def with_pairs(reports: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """The counts of all slots and stages in one epoch together, with `pairs.*` in place of `there.*` and `new.*`.
+def with_pairs(reports: Sequence[SlotReport]) -> Counts:
+    """The counts of all slots and stages in one epoch together, with the pairs of rows of all inputs.
 
     Where slots have different nodes in a stage, those that lack a node are taken to have as many rows as the others.
     """
-    sums: defaultdict[str, int] = defaultdict(int)
-    slots: Counter[tuple[str, ...]] = Counter()
+    sums: dict[NodeInput, list[int]] = {}
+    slots: Counter[tuple[int] | tuple[int, str]] = Counter()
     for report in reports:
-        for name, count in report.items():
-            sums[name] += count
-        slots.update(_nodes_of(tuple(report)))
-    rows: dict[tuple[str, str], dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
-    for name, parts in [(name, parts) for name in sums if (parts := _rows_of(name))]:
-        kind, stage, node, label = parts
-        rows[stage, node][label][kind] = sums.pop(name)
+        for at, (there, new) in report.inputs.items():
+            held = sums.setdefault(at, [0, 0])
+            held[0] += there
+            held[1] += new
+        slots.update(_nodes_of(tuple(report.inputs)))
+    rows: defaultdict[tuple[int, str], dict[str, InputRows]] = defaultdict(dict)
+    for at, held in sums.items():
+        rows[at.stage, at.node][at.label] = InputRows(*held)
+    pairs: Counter[Figure] = Counter()
     for (stage, node), inputs in rows.items():
         for left, right in combinations(inputs, 2):
-            if pairs := _pairs(inputs[left], inputs[right]):
-                sums[f"pairs.{pair_name(left, right)}"] += pairs * slots[stage,] // slots[stage, node]
-    return dict(sums)
+            if met := _pairs(inputs[left], inputs[right]):
+                scaled = met * slots[stage,] // slots[stage, node]
+                pairs[Figure(PAIRS, pair_name(left, right))] += scaled
+    return total([*(report.counts for report in reports), Counts(pairs)])
 
 
-@lru_cache(maxsize=256)  # all slots report the same names
-def _nodes_of(names: tuple[str, ...]) -> frozenset[tuple[str, ...]]:
-    """The stages, and the nodes in them, that a report of these counts has rows of."""
-    rows = [parts for name in names if (parts := _rows_of(name))]
-    return frozenset(known for _, stage, node, _ in rows for known in ((stage,), (stage, node)))
+def add_rows(inputs: dict[NodeInput, InputRows], at: NodeInput, rows: InputRows) -> None:
+    """Report rows of an input; hops may meet the same input twice."""
+    there, new = inputs.get(at, InputRows())
+    inputs[at] = InputRows(there + rows.there, new + rows.new)
 
 
-def _rows_of(name: str) -> tuple[str, str, str, str] | None:
-    """The kind, stage, node and label that a count of `count_rows` is of; None for others."""
-    if not name.startswith((f"{THERE}.", f"{NEW}.")):
-        return None
-    kind, stage, node, label = name.split(".")
-    return kind, stage, node, label
+@lru_cache(maxsize=256)  # all slots report the same inputs
+def _nodes_of(inputs: tuple[NodeInput, ...]) -> frozenset[tuple[int] | tuple[int, str]]:
+    """The stages, and the nodes in them, that a report has rows of."""
+    return frozenset(known for at in inputs for known in ((at.stage,), (at.stage, at.node)))
 
 
-def _pairs(left: Mapping[str, int], right: Mapping[str, int]) -> int:
-    return (left[THERE] + left[NEW]) * (right[THERE] + right[NEW]) - left[THERE] * right[THERE]
+def _pairs(left: InputRows, right: InputRows) -> int:
+    return (left.there + left.new) * (right.there + right.new) - left.there * right.there

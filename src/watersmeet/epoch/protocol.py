@@ -41,58 +41,17 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypeAlias, assert_never
 
+from watersmeet.epoch.goals import Abort as Abort
+from watersmeet.epoch.goals import CleanUp as CleanUp
+from watersmeet.epoch.goals import Goal as Goal
+from watersmeet.epoch.goals import JoinBatch as JoinBatch
+from watersmeet.epoch.goals import Migrate as Migrate
+from watersmeet.epoch.goals import Rest as Rest
 from watersmeet.epoch.kinds import Epoch, Takeover
 from watersmeet.epoch.tied import batch_difference, log_difference, refused
 from watersmeet.errors import FencedError
-from watersmeet.plan.stages import JoinPlan
 from watersmeet.state.manifest import Manifest
 from watersmeet.state.spark_log import LogEnd, Offsets
-
-# Goals: what `Decide` is asked to come nearer to.
-
-
-@dataclass(frozen=True, slots=True)
-class Rest:
-    """All that is due without new rows is done; if sources are silent, nothing waits meanwhile."""
-
-    is_silent: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class JoinBatch:
-    """A micro-batch is in the state and its results are in the sink."""
-
-    number: int
-    offsets: Offsets | None
-    """What it ends with."""
-
-
-@dataclass(frozen=True, slots=True)
-class CleanUp:
-    """Nothing is owed any more; why that is wanted."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Migrate:
-    """The query runs by another plan; by which strategy, and why."""
-
-    plan: JoinPlan
-    strategy: str
-    reason: str
-    asked: str | None = None
-    """The option `plan`, if that has changed and is the reason."""
-
-
-@dataclass(frozen=True, slots=True)
-class Abort:
-    """No migration is under way; why that is wanted."""
-
-    reason: str
-
-
-Goal: TypeAlias = Rest | JoinBatch | CleanUp | Migrate | Abort
 
 # Events
 

@@ -7,14 +7,53 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
 
 from watersmeet.plan.layout import StoreLayout
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.state.groups import Groups
 from watersmeet.state.manifest import ExtentRef, ResultFile, SegmentRef
+from watersmeet.state.measures import Counts
 
-GroupCounts = dict[str, tuple[list[int], list[int]]]
-"""By name of the figure: groups, and the figure of each."""
+
+class GroupFigure(NamedTuple):
+    """A figure of partition groups. Results are traced by key; all else is counted in a stage, or in a store of it."""
+
+    kind: Literal["output", "inter", "local", "arrived", "size"]
+    key: str = ""
+    stage: int = -1
+    store: int = -1
+
+
+GroupCounts = dict[GroupFigure, tuple[list[int], list[int]]]
+"""By figure: groups, and the value of each."""
+
+
+class Worker(NamedTuple):
+    """Where a task ran."""
+
+    host: str
+    executor: str
+
+
+IN_PROCESS = Worker("this process", "driver")
+
+
+class NodeInput(NamedTuple):
+    """An input of a node. The node's name is unique in its stage, and the same on all slots that run it."""
+
+    stage: int
+    node: str
+    label: str
+
+
+class InputRows(NamedTuple):
+    """Rows of an input: in its store when the first new row of the epoch probes, and new ones."""
+
+    there: int = 0
+    new: int = 0
+
+
 Seen = tuple[int, int | None]
 """Rows of a stream that have arrived, and the latest event time among them."""
 
@@ -86,13 +125,16 @@ class SlotReport:
     slot: int
     extents: tuple[ExtentRef, ...]
     segments: tuple[SegmentRef, ...]
-    counts: Mapping[str, int] = field(default_factory=dict)
+    counts: Counts = field(default_factory=Counts)
     groups: GroupCounts = field(default_factory=dict)
     """Figures of partition groups, see `engine/statistics.py`."""
     seen: Mapping[str, Seen] = field(default_factory=dict)
     """By stream, in the first stage that its rows are sent to."""
     files: tuple[ResultFile, ...] = ()
     """Results that the task has written, durably."""
+    inputs: Mapping[NodeInput, InputRows] = field(default_factory=dict)
+    """The rows of all inputs, also where there are none (`epoch/pairs.py`)."""
+    worker: Worker = IN_PROCESS
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,15 +16,16 @@ import os
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from watersmeet.epoch.task import SlotReport, SlotTask
+from watersmeet.epoch.task import GroupFigure, InputRows, NodeInput, SlotReport, SlotTask, Worker
 from watersmeet.state.damage import Damage, reading
 from watersmeet.state.groups import Groups
 from watersmeet.state.host_sweep import Dropped
 from watersmeet.state.manifest import ResultFile, SegmentRef, extent_of, extent_values
+from watersmeet.state.measures import Counts
 from watersmeet.state.plain_files import open_new, open_to_read
 from watersmeet.state.storage import writing
 
@@ -67,17 +68,26 @@ def read_dropped(path: Path) -> dict[int, list[str]]:
 
 
 def report_to_json(report: SlotReport) -> str:
-    value = asdict(replace(report, extents=()))
+    value = {field.name: getattr(report, field.name) for field in fields(SlotReport)}
     value["extents"] = [extent_values(extent) for extent in report.extents]
+    value["segments"] = [[ref.name, ref.bytes, ref.crc] for ref in report.segments]
+    value["counts"] = report.counts.by_name()
+    value["groups"] = [[*figure, *found] for figure, found in report.groups.items()]
+    value["inputs"] = [[*at, *rows] for at, rows in report.inputs.items()]
+    value["files"] = [asdict(file) for file in report.files]
     return json.dumps(value)
 
 
 def report_from_json(text: str) -> SlotReport:
     value = json.loads(text)
     value["extents"] = tuple(extent_of(entry) for entry in value["extents"])
-    value["segments"] = tuple(SegmentRef(**entry) for entry in value["segments"])
+    value["segments"] = tuple(SegmentRef(*entry) for entry in value["segments"])
+    value["counts"] = Counts.named(value["counts"])
+    value["groups"] = {GroupFigure(*figure): (groups, found) for *figure, groups, found in value["groups"]}
+    value["inputs"] = {NodeInput(*at): InputRows(there, new) for *at, there, new in value["inputs"]}
     value["seen"] = {name: tuple(seen) for name, seen in value["seen"].items()}
     value["files"] = tuple(ResultFile(**entry) for entry in value["files"])
+    value["worker"] = Worker(*value["worker"])
     return SlotReport(**value)
 
 

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from watersmeet.epoch.frontiers import Debt, debts, frontier, frontier_of_stage, holds
-from watersmeet.epoch.kinds import Backfill, Build, Clean, Closing, Epoch, Spill, can_take, orders_of, stages_of
+from watersmeet.epoch.kinds import Backfill, Build, Clean, Closing, Epoch, Spill, orders_of, stages_of
 from watersmeet.epoch.memory_shares import MemoryShares
 from watersmeet.epoch.owing import extents_of_stage
 from watersmeet.epoch.task import SlotTask
+from watersmeet.plan.spillable import kept_because
 from watersmeet.plan.stages import Index, JoinPlan
 from watersmeet.plan.state_matching import Feed
 from watersmeet.state.groups import NO_GROUPS, Groups
@@ -24,8 +25,8 @@ def tasks_of(
     what a stage may have in memory when the epoch ends, by slot and stage. An order to a stage that cannot take it
     raises a ValueError."""
     for order in orders_of(epoch):
-        if not can_take(plan, order):
-            raise ValueError(f"stage {order.stage} has no groups that could be closed or cleaned up: {order}")
+        if (reason := kept_because(plan, order.stage)) is not None:
+            raise ValueError(f"the state of stage {order.stage} does not spill: {reason} ({order})")
     owed = debts(plan, before)
     tasks = {}
     for stage in stages_of(plan, epoch):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from watersmeet.observe.estimates import estimate
 from watersmeet.observe.estimates_text import IN_CODE, Saying, basis, figure, files_text
+from watersmeet.observe.tables import fitted
 from watersmeet.optimizer.assumptions import Assumptions
 from watersmeet.optimizer.cost import CostModel, Plan
 from watersmeet.optimizer.dominating import Budget, misses
@@ -79,7 +80,7 @@ def _table(
     """A plan a line, by CPU; `vs *` is how many times the winner's it is. State is bytes of rows."""
     names = [stream.name for stream in query.streams]
     winner, notes = model.plan(states_of(choice.winner.tree)), _notes(model, budget, choice, other)
-    lines = [("", "plan", "stages", "CPU s/s", "in run" if before else "", "vs *", "state", "")]
+    lines: list[tuple[str, ...]] = [("", "plan", "stages", "CPU s/s", "in run" if before else "", "vs *", "state", "")]
     for plan in sorted(map(model.plan, notes), key=lambda each: (each.cpu_s, each.memory_bytes)):
         run = candidate(model, plan)
         is_winner = plan.states == winner.states
@@ -95,7 +96,9 @@ def _table(
                 "; ".join([*_over(plan, budget), *notes[plan.states]]),
             )
         )
-    return _aligned([*lines, _budget(budget)] if budget.is_set else lines)
+    if budget.is_set:
+        lines.append(_budget(budget))
+    return fitted([(f"{mark:1} {plan}", *rest) for mark, plan, *rest in lines], has_notes=True)
 
 
 def _budget(budget: Budget) -> tuple[str, ...]:
@@ -136,16 +139,6 @@ def _over(plan: Plan, budget: Budget) -> list[str]:
 
 def _cpu(seconds: float) -> str:
     return f"{seconds:#.3g}" if seconds < 99.95 else figure(seconds)
-
-
-def _aligned(lines: Sequence[tuple[str, ...]]) -> list[str]:
-    """The mark, the plan and the notes to the left, figures to the right."""
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    aligned = []
-    for mark, plan, *figures, notes in lines:
-        cells = [f"{figure:>{width}}" for figure, width in zip(figures, widths[2:-1], strict=True) if width]
-        aligned.append(f"{mark:1} {plan:<{widths[1]}}  {'  '.join(cells)}  {notes}".rstrip())
-    return aligned
 
 
 def _chosen(choice: Choice, other: Other | None) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from watersmeet.observe.estimates import Estimates, estimate
+from watersmeet.observe.tables import fitted
 from watersmeet.optimizer.assumptions import (
     RESIDUAL_SELECTIVITY,
     TEXT_BYTES,
@@ -76,19 +77,16 @@ def estimates_text(query: JoinQuery, plan: JoinPlan, given: Assumptions, slots: 
     if missing := [stream.name for stream in query.streams if stream.name not in given.rates]:
         return "\n".join([*lines, rates_wanted(missing, ON_THE_COMMAND_LINE)])
     found = estimate(query, plan, given)
-    labels = [*(store.label for store in found.stores), *(node.label for node in found.nodes)]
-    width = max(map(len, labels))
-    lines.append(f"{'store':<{width}} {'stage':>5} {'rows/s in':>14} {'rows max':>14} {'bytes/row':>9} {'bytes':>10}")
+    rows = [("store", "stage", "rows/s in", "rows max", "bytes/row", "bytes")]
     for store in found.stores:
         size = format_bytes(round(store.rows * store.row_bytes))
-        lines.append(
-            f"{store.label:<{width}} {store.stage:>5} {figure(store.rows_per_second):>14} {figure(store.rows):>14} "
-            f"{store.row_bytes:>9,.0f} {size:>10}"
-        )
-    lines.append(f"{'join':<{width}} {'stage':>5} {'matches/s':>14} {'results/s':>14}")
+        kept = figure(store.rows_per_second), figure(store.rows), f"{store.row_bytes:,.0f}", size
+        rows.append((store.label, str(store.stage), *kept))
+    rows.append(("join", "stage", "matches/s", "results/s", "", ""))
     for node in found.nodes:
         results = figure(node.results_per_second) if node.results_per_second else "-"
-        lines.append(f"{node.label:<{width}} {node.stage:>5} {figure(node.matches_per_second):>14} {results:>14}")
+        rows.append((node.label, str(node.stage), figure(node.matches_per_second), results, "", ""))
+    lines += fitted(rows)
     lines += _total(query, found, slots)
     return "\n".join([*lines, *basis(query, given, ON_THE_COMMAND_LINE)])
 

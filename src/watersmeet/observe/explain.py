@@ -9,12 +9,14 @@ from watersmeet.plan.aggregate import GROUPS_LABEL, AggregatePlan
 from watersmeet.plan.fingerprint import aggregate_text, kept_names, plan_text, window_text
 from watersmeet.plan.keys import class_text
 from watersmeet.plan.nodes import NodePlan
+from watersmeet.plan.spillable import kept_because
 from watersmeet.plan.stages import JoinPlan, Place, StagePlan
 from watersmeet.plan.tree import tree_text
 from watersmeet.query.aggregates import aggregate_column, key_column
 from watersmeet.query.as_sql import to_sql
 from watersmeet.query.logical import JoinQuery
 from watersmeet.query.types import spark_name
+from watersmeet.state.measures import CLOSED_BYTES, CLOSED_ROWS, MEMORY_BYTES, STATE_BYTES, STATE_ROWS
 from watersmeet.units import format_bytes, format_duration
 
 
@@ -43,22 +45,22 @@ def explain_text(query: JoinQuery, plan: JoinPlan, slots: int, epoch: EpochProgr
         lines.append(f"stream    {stream.name}: {_window(window)}{source}{delay}")
     lines += ["", f"== Plan {plan_text(plan)} ==", f"{slots} slots, {plan.partitions} partition groups"]
     if plan.aggregate is not None:
-        lines += _group_stage(plan.aggregate, epoch)
+        lines += [*_group_stage(plan.aggregate, epoch), *_kept(plan, plan.aggregate.stage)]
     for number, stage in reversed(list(enumerate(plan.stages))):
         lines.append(f"stage {number} on {_key(query, stage)}{_destination(stage.feeds)}")
         if stage.hops:
             lines += [f"  {line}" for line in _hops(stage, number, plan, epoch)]
-            continue
-        for i, shape in enumerate(stage.shapes):
+        for i, shape in enumerate(() if stage.hops else stage.shapes):
             if len(stage.shapes) > 1:
                 lines.append(f"  slots {i}, {i + len(stage.shapes)}, ...")
             lines += [f"  {line}" for line in _node(shape, len(shape) - 1, plan, epoch)]
+        lines += _kept(plan, number)
     if epoch is not None:
-        memory, total = epoch.count("memory_bytes"), epoch.count("state_bytes")
+        memory, total = epoch.count(MEMORY_BYTES), epoch.count(STATE_BYTES)
         lines += ["", f"epoch {epoch.epoch}: state {format_bytes(total)}, {format_bytes(memory)} of it in memory"]
-        if closed := epoch.count("closed_bytes"):
+        if closed := epoch.count(CLOSED_BYTES):
             groups = f"{epoch.owing_groups} partition groups may owe results"
-            lines.append(f"spilled: {format_bytes(closed)} in {epoch.count('closed_rows'):,} rows; {groups}")
+            lines.append(f"spilled: {format_bytes(closed)} in {epoch.count(CLOSED_ROWS):,} rows; {groups}")
     return "\n".join(lines)
 
 
@@ -77,7 +79,7 @@ def _aggregation(plan: AggregatePlan) -> list[str]:
 
 def _group_stage(plan: AggregatePlan, epoch: EpochProgress | None) -> list[str]:
     where = "the slots accumulate, then exchange" if plan.by_engine else "joined rows are exchanged, Spark computes"
-    rows = "" if epoch is None else f"; holds {epoch.counts.get(f'state_rows.{GROUPS_LABEL}', 0):,} rows"
+    rows = "" if epoch is None else f"; holds {epoch.counts.of(STATE_ROWS, GROUPS_LABEL):,} rows"
     accumulators = len(plan.accumulators)
     return [
         f"stage {plan.stage} on the groups, output mode {plan.mode} ({where})",
@@ -94,7 +96,7 @@ def _node(shape: tuple[NodePlan, ...], number: int, plan: JoinPlan, epoch: Epoch
         last = i == len(node.inputs) - 1
         order = " → ".join(node.inputs[j].label for j in node.probe_orders[i])
         kept = ", ".join(kept_names(layout)) or "key only"
-        rows = "" if epoch is None else f"; holds {epoch.counts.get(f'state_rows.{layout.label}', 0):,} rows"
+        rows = "" if epoch is None else f"; holds {epoch.counts.of(STATE_ROWS, layout.label):,} rows"
         lines.append(f"{'└─' if last else '├─'} store {layout.label}: probes {order}; keeps {kept}{rows}")
         child = node.children[i]
         if child is not None:
@@ -117,6 +119,11 @@ def _hops(stage: StagePlan, number: int, plan: JoinPlan, epoch: EpochProgress | 
         lines.append(f"├─ store {index.layout.label}: keeps {kept}")
     lines[-1] = lines[-1].replace("├─", "└─")
     return lines
+
+
+def _kept(plan: JoinPlan, stage: int) -> list[str]:
+    reason = kept_because(plan, stage)
+    return [] if reason is None else [f"  does not spill: {reason}"]
 
 
 def _key(query: JoinQuery, stage: StagePlan) -> str:

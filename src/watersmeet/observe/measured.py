@@ -9,13 +9,14 @@ the query as well, from ROWS_MIN rows on: the first ones are spent on what a pro
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from watersmeet.observe.progress import EpochProgress
 from watersmeet.observe.statistics import costs, meetings
 from watersmeet.optimizer.assumptions import Assumptions, rate_of
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.query.logical import JoinQuery
+from watersmeet.state.measures import INSERTED, MATCHES, PAIRS, PASSED, TESTED, Counts, residual_name
 
 ROWS_MIN = 1000
 
@@ -29,18 +30,18 @@ def measured(query: JoinQuery, plan: JoinPlan, epochs: Sequence[EpochProgress]) 
         filters=dict.fromkeys(range(len(query.filters)), 1.0),
         keys=_key_selectivities(plan, totals),
         residuals={
-            i: max(totals.get(f"passed.residual {i}", 0), 0.5) / tested
+            i: max(totals.of(PASSED, residual_name(i)), 0.5) / tested
             for i in range(len(query.residuals))
-            if (tested := totals.get(f"tested.residual {i}", 0))
+            if (tested := totals.of(TESTED, residual_name(i)))
         },
         costs=_costs(totals),
         batch_s=max((seconds / count for _, seconds, count in arrivals.values()), default=None),
     )
 
 
-def _costs(totals: Mapping[str, int]) -> dict[str, float]:
+def _costs(totals: Counts) -> dict[str, float]:
     """Seconds a row."""
-    if totals.get("inserted", 0) < ROWS_MIN:
+    if totals.of(INSERTED) < ROWS_MIN:
         return {}
     return {name: ns / 1e9 for name, ns in costs(totals).items()}
 
@@ -57,12 +58,12 @@ def _arrivals(query: JoinQuery, epochs: Sequence[EpochProgress]) -> dict[str, tu
     return found
 
 
-def _key_selectivities(plan: JoinPlan, totals: Mapping[str, int]) -> dict[int, float]:
+def _key_selectivities(plan: JoinPlan, totals: Counts) -> dict[int, float]:
     pairs: Counter[int] = Counter()
     equal: Counter[int] = Counter()
     products: dict[int, list[float]] = {}
     for name, (key, _, _) in meetings(plan).items():
-        met, matched = totals.get(f"pairs.{name}", 0), totals.get(f"matches.{name}", 0)
+        met, matched = totals.of(PAIRS, name), totals.of(MATCHES, name)
         if not met:
             continue
         if len(key) == 1:

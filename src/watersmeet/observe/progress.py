@@ -10,12 +10,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from watersmeet.epoch.after import is_gauge
 from watersmeet.epoch.events import Event
+from watersmeet.state.measures import (
+    EXPIRE_NS,
+    EXPIRED,
+    INSERT_NS,
+    INTAKE,
+    LATE,
+    MEASURES,
+    MEMORY_BYTES,
+    OWED_GROUPS,
+    RESULTS,
+    SEGMENTS,
+    STATE_ROWS,
+    Counts,
+    Figure,
+    Measure,
+)
 from watersmeet.units import iso_time
-
-ADDED = ("results",)
-"""Counts of an epoch that closes windows which add to those of the one before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +39,9 @@ class EpochProgress:
     batch: int
     slots: int
     rows: Mapping[str, int]
-    counts: Mapping[str, int]
-    slot_counts: Sequence[Mapping[str, int]]
-    totals: Mapping[str, int]
+    counts: Counts
+    slot_counts: Sequence[Counts]
+    totals: Counts
     watermark_us: int | None
     times_max_us: Sequence[int | None]
     segments: int
@@ -53,19 +65,25 @@ class EpochProgress:
     rows_kept: int = 0
     """Rows that were stored: those that passed the filters, were not late, and had an event time and a key."""
 
-    def count(self, name: str) -> int:
-        """A count, over all streams if it is kept per stream (`late.bank1`, `late.bank2`)."""
-        return sum(value for key, value in self.counts.items() if key.split(".")[0] == name)
+    def count(self, measure: Measure) -> int:
+        """A figure of the epoch, over all subjects."""
+        return self.counts.sum(measure)
+
+    def figures(self) -> Counts:
+        """The counts, and what the driver knows beside them."""
+        intake = {Figure(INTAKE, stream): rows for stream, rows in self.rows.items()}
+        known = {Figure(OWED_GROUPS): self.owing_groups, Figure(SEGMENTS): self.segments}
+        return self.counts.with_values(Counts({**intake, **known}))
 
 
 def with_closing(progress: EpochProgress, closing: EpochProgress) -> EpochProgress:
     """The progress of an epoch together with that of the one right after it that closed windows."""
-    counts = {**progress.counts, **{name: n for name, n in closing.counts.items() if name not in ADDED}}
-    counts |= {name: progress.counts.get(name, 0) + closing.counts.get(name, 0) for name in ADDED}
+    counts = progress.counts.with_values(closing.counts.without(RESULTS))
+    results = Counts({Figure(RESULTS): progress.count(RESULTS) + closing.count(RESULTS)})
     return replace(
         progress,
         epoch=closing.epoch,
-        counts=counts,
+        counts=counts.with_values(results),
         totals=closing.totals,
         segments=closing.segments,
         join_ms=progress.join_ms + closing.join_ms,
@@ -79,7 +97,7 @@ def at_rest(progress: EpochProgress) -> EpochProgress:
     return replace(
         progress,
         rows=dict.fromkeys(progress.rows, 0),
-        counts={name: count for name, count in progress.counts.items() if is_gauge(name)},
+        counts=progress.counts.gauges(),
         watermark_used_us=progress.watermark_us,
         join_ms=0,
         commit_ms=0,
@@ -107,7 +125,7 @@ def merged_progress(
     merged["stateOperators"] = [state_operator(epoch, found[-1])]
     merged["adaptations"] = [event.to_dict() for e in found for event in e.events]
     merged["statistics"] = dict(epoch.statistics)
-    merged["sink"] = {"description": sink, "numOutputRows": sum(e.count("results") for e in found) + resent}
+    merged["sink"] = {"description": sink, "numOutputRows": sum(e.count(RESULTS) for e in found) + resent}
     watermark = {} if epoch.watermark_used_us is None else {"watermark": iso_time(epoch.watermark_used_us)}
     merged["eventTime"] = {**merged.get("eventTime", {}), **watermark}
     parts = {"join": epoch.join_ms, "commitState": epoch.commit_ms, "writeSink": epoch.sink_ms}
@@ -142,40 +160,39 @@ def state_operator(epoch: EpochProgress, last: EpochProgress) -> dict[str, Any]:
     """The join as an entry of `stateOperators`: what an epoch did, and what is the case after the last one."""
     return {
         "operatorName": "watersmeetJoin",
-        "numRowsTotal": epoch.count("state_rows"),
+        "numRowsTotal": epoch.count(STATE_ROWS),
         "numRowsUpdated": epoch.rows_kept,
-        "numRowsRemoved": epoch.count("expired"),
-        "allUpdatesTimeMs": epoch.count("insert_ns") // 1_000_000,
-        "allRemovalsTimeMs": epoch.count("expire_ns") // 1_000_000,
+        "numRowsRemoved": epoch.count(EXPIRED),
+        "allUpdatesTimeMs": epoch.count(INSERT_NS) // 1_000_000,
+        "allRemovalsTimeMs": epoch.count(EXPIRE_NS) // 1_000_000,
         "numStateStoreInstances": epoch.segments,
-        "numRowsDroppedByWatermark": epoch.count("late"),
-        "memoryUsedBytes": last.count("memory_bytes"),
+        "numRowsDroppedByWatermark": epoch.count(LATE),
+        "memoryUsedBytes": last.count(MEMORY_BYTES),
         "numShufflePartitions": epoch.slots,
         "commitTimeMs": epoch.commit_ms,
-        "customMetrics": {
-            "results": epoch.count("results"),
-            "resultsTotal": last.totals.get("results", 0),
-            "stateBytes": last.count("state_bytes"),
-            "spilledBytes": last.count("closed_bytes"),
-            "spilledRows": last.count("closed_rows"),
-            "spilledBytesTotal": last.totals.get("spilled_bytes", 0),
-            "owedGroups": last.owing_groups,
-            "owedResultsTotal": last.totals.get("owed", 0),
-            "fetchedColdBytes": epoch.count("fetched_bytes"),
-            "spoiledCopies": epoch.count("spoiled_copies"),
-            "segments": epoch.segments,
-            "rowsDroppedNullKey": epoch.count("null_key"),
-            "rowsDroppedNoEventTime": epoch.count("no_event_time"),
-            **{f"rows.{stream}": rows for stream, rows in epoch.rows.items()},
-            **{
-                key.replace("state_rows", "stateRows"): n
-                for key, n in epoch.counts.items()
-                if key.startswith("state_rows.")
-            },
-            **{f"memoryBytes.slot{slot}": _memory(epoch, slot) for slot in range(epoch.slots)},
-        },
+        "customMetrics": custom_metrics(epoch, last),
     }
 
 
-def _memory(epoch: EpochProgress, slot: int) -> int:
-    return sum(counts.get("memory_bytes", 0) for counts in epoch.slot_counts[slot :: epoch.slots])
+def custom_metrics(epoch: EpochProgress, last: EpochProgress) -> dict[str, int]:
+    """All figures that `MEASURES` says are shown: counters of an epoch, gauges and totals after the last one."""
+    during, now = epoch.figures(), last.figures()
+    found: dict[str, int] = {}
+    for measure in MEASURES:
+        figures = now if measure.is_gauge else during
+        prefix, _, subject = measure.shown.partition("<")
+        if subject:
+            found |= {f"{prefix}{of}": value for of, value in figures.by(measure).items()}
+        elif measure.shown:
+            found[measure.shown] = figures.sum(measure)
+        if measure.shown_in_total:
+            found[measure.shown_in_total] = last.totals.sum(measure)
+        if measure.shown_by_slot:
+            prefix, _, _ = measure.shown_by_slot.partition("<")
+            found |= {f"{prefix}{slot}": _on(slot, epoch, measure) for slot in range(epoch.slots)}
+    return found
+
+
+def _on(slot: int, epoch: EpochProgress, measure: Measure) -> int:
+    """A figure of one slot, over all stages."""
+    return sum(counts.sum(measure) for counts in epoch.slot_counts[slot :: epoch.slots])

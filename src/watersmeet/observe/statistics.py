@@ -7,31 +7,56 @@ of partition groups are in `adaptation/ledger.py`.)
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from watersmeet.epoch.pairs import pair_name
+from watersmeet.epoch.task import SlotReport
 from watersmeet.plan.layout import StoreLayout
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.plan.tree import streams_of
-from watersmeet.query.expressions import to_text
+from watersmeet.query.as_sql import to_sql
 from watersmeet.query.logical import JoinQuery
+from watersmeet.state.measures import (
+    EXPIRE_NS,
+    EXPIRED,
+    INSERT_NS,
+    INSERTED,
+    MATCHED,
+    MATCHES,
+    MEMORY_BYTES,
+    OWED_NS,
+    PAIRS,
+    PASSED,
+    PROBE_NS,
+    ROWS,
+    SPILL_NS,
+    STATE_ROWS,
+    STORE_BYTES,
+    TESTED,
+    Counts,
+    key_class_name,
+    residual_name,
+)
+
+CPU_TIMES = (INSERT_NS, PROBE_NS, EXPIRE_NS, SPILL_NS, OWED_NS)
 
 
-def selectivities(query: JoinQuery, plan: JoinPlan, totals: Mapping[str, int]) -> dict[str, float]:
+def selectivities(query: JoinQuery, plan: JoinPlan, totals: Counts) -> dict[str, float]:
     """The share of pairs, or of tested rows, that each predicate lets pass, over the life of the query."""
     pairs: Counter[str] = Counter()
     matches: Counter[str] = Counter()
     for name, (key, left, right) in meetings(plan).items():
         if text := _equality_text(query, key, left, right):
-            pairs[text] += totals.get(f"pairs.{name}", 0)
-            matches[text] += totals.get(f"matches.{name}", 0)
+            pairs[text] += totals.of(PAIRS, name)
+            matches[text] += totals.of(MATCHES, name)
     found = {text: matches[text] / pairs[text] for text in pairs if pairs[text]}
     for number, residual in enumerate(query.residuals):
-        if tested := totals.get(f"tested.residual {number}"):
-            found[to_text(residual)] = totals.get(f"passed.residual {number}", 0) / tested
+        if tested := totals.of(TESTED, residual_name(number)):
+            found[to_sql(residual)] = totals.of(PASSED, residual_name(number)) / tested
     for number in range(len(query.classes)):
-        if tested := totals.get(f"tested.key {number}"):
-            found[f"key {number}, beside another"] = totals.get(f"passed.key {number}", 0) / tested
+        if tested := totals.of(TESTED, key_class_name(number)):
+            found[f"key {number}, beside another"] = totals.of(PASSED, key_class_name(number)) / tested
     return found
 
 
@@ -58,11 +83,11 @@ def _equality_text(query: JoinQuery, key: Sequence[int], left: StoreLayout, righ
     return " AND ".join(texts)
 
 
-def costs(totals: Mapping[str, int]) -> dict[str, float]:
+def costs(totals: Counts) -> dict[str, float]:
     """The measured constants of the cost model (O1), in nanoseconds per row: C_i to store a row, C_d to expire one,
     C_j to match one."""
-    figures = {"insert": ("insert_ns", "inserted"), "delete": ("expire_ns", "expired"), "join": ("probe_ns", "matched")}
-    return {name: round(totals[spent] / totals[rows], 1) for name, (spent, rows) in figures.items() if totals.get(rows)}
+    figures = {"insert": (INSERT_NS, INSERTED), "delete": (EXPIRE_NS, EXPIRED), "join": (PROBE_NS, MATCHED)}
+    return {name: round(totals.of(spent) / rows, 1) for name, (spent, of) in figures.items() if (rows := totals.of(of))}
 
 
 def arrivals(
@@ -77,7 +102,26 @@ def arrivals(
     return found
 
 
-def stores(counts: Mapping[str, int]) -> dict[str, dict[str, int]]:
+def slots(reports: Sequence[SlotReport]) -> list[dict[str, Any]]:
+    """Per slot: where its tasks ran, rows that came to its stages, bytes in memory, and CPU milliseconds spent."""
+    found: dict[int, list[SlotReport]] = {}
+    for report in reports:
+        found.setdefault(report.slot, []).append(report)
+    return [
+        {
+            "slot": slot,
+            "hosts": sorted({report.worker.host for report in mine}),
+            "executors": sorted({report.worker.executor for report in mine}),
+            "rows": sum(report.counts.of(ROWS) for report in mine),
+            "memoryBytes": sum(report.counts.of(MEMORY_BYTES) for report in mine),
+            "cpuMs": sum(report.counts.of(spent) for report in mine for spent in CPU_TIMES) // 1_000_000,
+        }
+        for slot, mine in sorted(found.items())
+    ]
+
+
+def stores(counts: Counts) -> dict[str, dict[str, int]]:
     """Rows and bytes of every store."""
-    labels = [name.removeprefix("state_rows.") for name in counts if name.startswith("state_rows.")]
-    return {x: {"rows": counts[f"state_rows.{x}"], "bytes": counts.get(f"store_bytes.{x}", 0)} for x in labels}
+    return {
+        label: {"rows": rows, "bytes": counts.of(STORE_BYTES, label)} for label, rows in counts.by(STATE_ROWS).items()
+    }

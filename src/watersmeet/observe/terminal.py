@@ -7,14 +7,19 @@ from types import TracebackType
 
 from rich.console import Console, Group
 from rich.live import Live
+from rich.padding import Padding
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from watersmeet.epoch.events import Event
 from watersmeet.observe.progress import EpochProgress
+from watersmeet.state.measures import CLOSED_BYTES, LATE, MEMORY_BYTES, RESULTS, STATE_BYTES, STATE_ROWS
 from watersmeet.units import format_bytes
 
 LINES = 12
+WIDE = 100
+"""From this many columns on, tables have all their columns."""
+COMPILING = "first micro-batch: Spark compiles the query, up to 20 s in a new session ..."
 
 
 class LiveProgress:
@@ -37,47 +42,58 @@ class LiveProgress:
     def show(self, epochs: Sequence[EpochProgress]) -> None:
         self._live.update(Group(*self._parts(epochs)), refresh=True)
 
-    def _parts(self, epochs: Sequence[EpochProgress]) -> list[ProgressBar | Table | str]:
-        done = len(epochs)
-        bar = ProgressBar(total=self._expected, completed=done, width=60)
+    def _parts(self, epochs: Sequence[EpochProgress]) -> list[Padding | Table | str]:
+        bar = Padding(ProgressBar(total=self._expected, completed=len(epochs), width=60), 0)  # a line of its own
         if not epochs:
-            return [bar, "waiting for the first epoch ..."]
-        return [bar, epoch_table(epochs[-LINES:])]
+            return [bar, COMPILING]
+        return [bar, epoch_table(epochs[-LINES:], self._live.console.width)]
 
 
-def epoch_table(epochs: Sequence[EpochProgress]) -> Table:
-    """One line per epoch: speed, results, state and lag."""
-    table = Table(box=None, pad_edge=False)
-    for name in ("epoch", "rows", "rows/s", "results", "late", "state rows", "state", "in memory", "spilled", "lag"):
-        table.add_column(name, justify="right")
-    for epoch in epochs:
-        rows = sum(epoch.rows.values())
-        seconds = (epoch.join_ms + epoch.commit_ms + epoch.sink_ms) / 1000
-        table.add_row(
-            str(epoch.epoch),
-            f"{rows:,}",
-            f"{rows / seconds:,.0f}" if seconds else "-",
-            f"{epoch.count('results'):,}",
-            f"{epoch.count('late'):,}",
-            f"{epoch.count('state_rows'):,}",
-            format_bytes(epoch.count("state_bytes")),
-            format_bytes(epoch.count("memory_bytes")),
-            format_bytes(closed) if (closed := epoch.count("closed_bytes")) else "-",
-            _lag(epoch),
-        )
+def epoch_table(epochs: Sequence[EpochProgress], width: int) -> Table:
+    """One line per epoch: speed, results, state and lag; in few columns, where the terminal has few."""
+    cells = [_cells(epoch) for epoch in epochs]
+    shown = [name for name in cells[0] if width >= WIDE or name not in OF_WIDE_TABLES]
+    shown = [name for name in shown if name not in RARE or any(each[name] != "-" for each in cells)]
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    for name in shown:
+        table.add_column(name, justify="right", no_wrap=True)
+    for each in cells:
+        table.add_row(*(each[name] for name in shown))
     return table
+
+
+RARE = ("late", "spilled")
+"""Columns that are left out while there is nothing in them."""
+OF_WIDE_TABLES = ("state rows", "in memory")
+
+
+def _cells(epoch: EpochProgress) -> dict[str, str]:
+    rows, late, closed = sum(epoch.rows.values()), epoch.count(LATE), epoch.count(CLOSED_BYTES)
+    seconds = (epoch.join_ms + epoch.commit_ms + epoch.sink_ms) / 1000
+    return {
+        "epoch": str(epoch.epoch),
+        "rows": f"{rows:,}",
+        "rows/s": f"{rows / seconds:,.0f}" if seconds else "-",
+        "results": f"{epoch.count(RESULTS):,}",
+        "late": f"{late:,}" if late else "-",
+        "state rows": f"{epoch.count(STATE_ROWS):,}",
+        "state": format_bytes(epoch.count(STATE_BYTES)),
+        "in memory": format_bytes(epoch.count(MEMORY_BYTES)),
+        "spilled": format_bytes(closed) if closed else "-",
+        "lag": _lag(epoch),
+    }
 
 
 def epoch_line(epoch: EpochProgress) -> str:
     """An epoch in one line: rows, results and state; and the groups that owe results."""
-    rows, late = sum(epoch.rows.values()), epoch.count("late")
+    rows, late = sum(epoch.rows.values()), epoch.count(LATE)
     seconds = (epoch.join_ms + epoch.commit_ms + epoch.sink_ms) / 1000
-    closed = epoch.count("closed_bytes")
+    closed = epoch.count(CLOSED_BYTES)
     what = "clean-up" if epoch.is_cleaning else f"{rows:,} rows in"
     return (
-        f"epoch {epoch.epoch}: {what}, {epoch.count('results'):,} results"
+        f"epoch {epoch.epoch}: {what}, {epoch.count(RESULTS):,} results"
         + (f", {late:,} too late" if late else "")
-        + f", state {epoch.count('state_rows'):,} rows in {format_bytes(epoch.count('state_bytes'))}"
+        + f", state {epoch.count(STATE_ROWS):,} rows in {format_bytes(epoch.count(STATE_BYTES))}"
         + (f", {format_bytes(closed)} spilled" if closed else "")
         + (f", {epoch.owing_groups} groups owe results" if epoch.owing_groups else "")
         + f", {seconds:.1f} s"

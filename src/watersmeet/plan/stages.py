@@ -26,8 +26,6 @@ from watersmeet.query.logical import JoinQuery, internal_name
 
 CONSTANT_KEY = pa.int8()
 """The type of the one key value of a stage that has no key."""
-
-
 RESULT_TIME_US = "_result_time"
 """The time of a joined row, in microseconds."""
 
@@ -86,7 +84,7 @@ class StagePlan:
     hops: tuple[HopPlan, ...] = ()
     indexes: tuple[Index, ...] = ()
     is_silent: bool = False
-    """Whether what arrives is stored and not joined by the topmost node, or by the hops."""
+    """Whether what arrives is only stored: the topmost node, or the hops, join nothing."""
 
     @property
     def is_built(self) -> bool:
@@ -146,7 +144,6 @@ class JoinPlan:
 
     @property
     def build_count(self) -> int:
-        """How many stages are of the plan that is built."""
         return sum(stage.is_built for stage in self.stages)
 
     @property
@@ -159,7 +156,7 @@ class JoinPlan:
         return self.frame.time_type is not None
 
     def places(self, stream: int) -> list[Place]:
-        """The inputs that a stream's rows are sent to; the first is where they are counted: in the running plan."""
+        """The inputs that a stream's rows are sent to; the first, in the running plan, is where they are counted."""
         found = _places([stage.inputs for stage in self.stages], Leaf(stream))
         return sorted(found, key=lambda place: self.stages[place.stage].is_built)
 
@@ -179,8 +176,8 @@ class JoinPlan:
         if stage == len(self.stages):
             return GROUPS_KEY
         streams = sorted(self.names[stream] for stream in streams_of(self.stages[stage].node))
-        name = f"{' '.join(streams)} by {self.key_of_stage(stage)}"
-        return f"{name} ({BUILD})" if self.stages[stage].is_built else name
+        track = f" ({BUILD})" if self.stages[stage].is_built else ""
+        return f"{' '.join(streams)} by {self.key_of_stage(stage)}{track}"
 
     def heir(self, stage: int) -> int:
         """The stage that carries the reports of a stage to the driver."""

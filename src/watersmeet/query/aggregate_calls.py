@@ -13,10 +13,10 @@ import pyarrow as pa
 from watersmeet.errors import QueryError
 from watersmeet.query.aggregate_types import aggregate_type
 from watersmeet.query.aggregates import Aggregate, AggregateName, Value
+from watersmeet.query.expression_words import Entry, Word, closing
 from watersmeet.query.functions import SUPPORTED_AGGREGATES
 from watersmeet.query.relations import Stream
 from watersmeet.query.values import check_comparable, is_constant
-from watersmeet.query.wording import Entry, Word, closing
 
 _NAMES: dict[str, AggregateName] = {
     "count": "count",

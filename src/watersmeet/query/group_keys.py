@@ -17,6 +17,7 @@ from sqlglot import exp
 from watersmeet.errors import OptionError, QueryError
 from watersmeet.query.aggregates import RESULT_TIME, WINDOW, ResultWindow, Value, key_column
 from watersmeet.query.analysis import Analyse
+from watersmeet.query.expression_words import Word, entries_of, without_parentheses
 from watersmeet.query.fragments import Fragment, start_of
 from watersmeet.query.functions import calls_aggregate
 from watersmeet.query.names import resolve
@@ -25,7 +26,6 @@ from watersmeet.query.select_texts import SelectText
 from watersmeet.query.selection import without_alias
 from watersmeet.query.sqltext import parse, tokenize
 from watersmeet.query.values import check_comparable, value_of
-from watersmeet.query.wording import Word, entries_of, without_parentheses
 from watersmeet.units import parse_duration_us
 
 

@@ -33,6 +33,7 @@ from watersmeet.query.aggregates import (
     key_column,
 )
 from watersmeet.query.analysis import Analyse
+from watersmeet.query.expression_words import Entry, entries_of, is_part, parsed
 from watersmeet.query.expressions import Column, quote
 from watersmeet.query.fragments import Fragment, at
 from watersmeet.query.group_keys import GroupKeys, group_keys, refuse_many_groupings
@@ -41,7 +42,6 @@ from watersmeet.query.select_texts import SelectText, select_text
 from watersmeet.query.selection import check_internal_names, check_unique, missing_alias, name_of_field
 from watersmeet.query.sqltext import locate, on_one_line, tokenize
 from watersmeet.query.values import value_of
-from watersmeet.query.wording import Entry, entries_of, is_part, parsed
 
 
 def aggregate_query(

@@ -16,6 +16,7 @@ If Spark has a function of that name, the registered one is called.
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -59,9 +60,27 @@ def registered(name: str, function: Callable[..., Any], *, vectorized: bool = Tr
         )
     if not callable(function):
         raise QueryError(
-            f"predicate '{name}' must be a function, not {type(function).__name__}", error_class="INVALID_FUNCTION"
+            f"predicate '{name}' must be a function, not {type(function).__name__}",
+            hint=f"write register('{name}', function), where the function takes one pyarrow array per argument",
+            error_class="INVALID_FUNCTION",
         )
     return RegisteredFunction(name.lower(), function, vectorized)
+
+
+def require_arity(predicate: RegisteredFunction, arguments: int) -> None:
+    """QueryError if the function cannot be called with this many arguments."""
+    try:
+        signature = inspect.signature(predicate.function)
+    except (TypeError, ValueError):  # some functions written in C do not tell
+        return
+    try:
+        signature.bind(*range(arguments))
+    except TypeError:
+        raise QueryError(
+            f"predicate '{predicate.name}' is called with {arguments} arguments, and its function takes {signature}",
+            hint="call it with as many arguments as the function has parameters",
+            error_class="INVALID_FUNCTION",
+        ) from None
 
 
 def with_own_calls(tokens: Sequence[Any], names: Collection[str]) -> list[Any]:

@@ -37,7 +37,7 @@ from watersmeet.query.expressions import (
 )
 from watersmeet.query.fragments import start_of
 from watersmeet.query.names import Reference
-from watersmeet.query.registered import OWN, RegisteredFunction, own_call
+from watersmeet.query.registered import OWN, RegisteredFunction, own_call, require_arity
 from watersmeet.query.types import is_decimal, is_duration, is_integer
 from watersmeet.units import parse_duration_us
 
@@ -78,6 +78,7 @@ def to_expression(
         if (column := derive(node)) is not None:
             return column
         if functions and (name := own_call(node)) is not None:
+            require_arity(functions[name], len(node.expressions))
             return Call(name, tuple(convert(argument) for argument in node.expressions), functions[name])
         match node:
             case exp.Paren():

@@ -8,9 +8,9 @@ from typing import Any
 from sqlglot import exp
 
 from watersmeet.errors import QueryError
+from watersmeet.query.expression_words import parsed
 from watersmeet.query.fragments import Fragment
 from watersmeet.query.selection import cannot_select, without_alias
-from watersmeet.query.wording import parsed
 
 
 @dataclass(frozen=True, slots=True)

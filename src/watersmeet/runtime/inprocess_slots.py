@@ -14,10 +14,10 @@ from watersmeet.adaptation.migration import ROWS_AT_ONCE
 from watersmeet.adaptation.spilling import SpillSettings
 from watersmeet.engine.aggregate import aggregate_step
 from watersmeet.engine.compaction import Merging
+from watersmeet.engine.emission import Emitted
 from watersmeet.engine.fold import DEFAULT_MERGING
-from watersmeet.engine.groups import with_intervals
+from watersmeet.engine.group_store import with_intervals
 from watersmeet.engine.inbox import chunks
-from watersmeet.engine.outbox import Emitted
 from watersmeet.engine.rebuild import fed_rows
 from watersmeet.engine.step import step
 from watersmeet.epoch.after import arrived

@@ -56,6 +56,7 @@ from watersmeet.state.format_1 import OldCheckpoint, is_format_1, read_old
 from watersmeet.state.lock import cannot_write, taken
 from watersmeet.state.manifest import BEFORE_FIRST_EPOCH, Manifest, PlanText
 from watersmeet.state.manifest_json import FORMAT_1, from_value, offsets_of, plan_of, read_value, to_json
+from watersmeet.state.measures import RESULTS, Counts
 from watersmeet.state.plain_files import (
     NotPlainError,
     open_to_append,
@@ -65,7 +66,7 @@ from watersmeet.state.plain_files import (
 )
 from watersmeet.state.query_file import hash_of, read_marks, write_marks
 from watersmeet.state.spark_log import Offsets, SparkLog
-from watersmeet.state.spark_logs import SparkLogs
+from watersmeet.state.spark_log_sync import SparkLogSync
 from watersmeet.state.statistics_file import read_statistics, write_statistics
 from watersmeet.state.storage import create, make_folder, names, remove, sync_way_to, writing
 
@@ -99,7 +100,7 @@ class Checkpoint:
         self.attempts = self.tasks / f"{uuid.uuid4().hex}{ATTEMPTS}"
         """Where this driver's attempts announce what they write (`state/attempts.py`)."""
         self.events = EventLog(self.folder)
-        self.spark_logs = SparkLogs(self.spark_location)
+        self.spark_log_sync = SparkLogSync(self.spark_location)
         self.is_prepared = False
         self._uid: str | None = None
         self._lock: BinaryIO | None = None
@@ -150,10 +151,10 @@ class Checkpoint:
             self._lock.close()
             self._lock = None
 
-    def mend_spark_logs(self) -> None:
+    def mend_spark_log(self) -> None:
         """Remove what a power cut has left of a batch that Spark had planned; before Spark reads it."""
         value = self._last_value()
-        self.spark_logs.mend(None if value is None else value["batch"])
+        self.spark_log_sync.mend(None if value is None else value["batch"])
 
     def uid(self) -> str:
         """A name that the checkpoint keeps wherever it is moved, and no other one has; a new one until `prepare`."""
@@ -256,8 +257,8 @@ class Checkpoint:
         if value is None:
             return None
         with reading(self._manifest(value["epoch"]), RESTORE_MANIFEST):
-            counts = value["totals"] if is_format_1(value) else value["counters"]
-            return Ending(value["epoch"], value["batch"], offsets_of(value), counts.get("results", 0))
+            counts = Counts.named(value["totals"] if is_format_1(value) else value["counters"])
+            return Ending(value["epoch"], value["batch"], offsets_of(value), counts.of(RESULTS))
 
     def _last_epoch(self) -> int | None:
         found = self._names("manifests")
@@ -299,7 +300,7 @@ class Checkpoint:
         is the last, the one before is removed at once: nobody who finds ours missing shall go on from there.
         """
         failpoint("before-manifest")
-        self.spark_logs.sync()
+        self.spark_log_sync.sync()
         path = self._manifest(manifest.epoch)
         is_ours = create(path, to_json(manifest, self._query))
         failpoint("after-manifest")

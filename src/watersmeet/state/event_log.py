@@ -26,9 +26,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from watersmeet.state.json_shapes import mapping_of, record, whole
 from watersmeet.state.manifest import BEFORE_FIRST_EPOCH
 from watersmeet.state.plain_files import NotPlainError, open_to_append, open_to_change, open_to_read, set_aside
-from watersmeet.state.shapes import mapping_of, record, whole
 from watersmeet.state.storage import write_durably, writing
 
 EVENTS = "events.jsonl"

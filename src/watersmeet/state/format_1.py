@@ -19,8 +19,9 @@ from watersmeet.plan.placement import Placement
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.state.damage import damaged
 from watersmeet.state.file_names import OF_FORMAT_1
-from watersmeet.state.manifest import GAUGES, ExtentRef, Manifest, PlanText, SegmentRef, extent_of
+from watersmeet.state.manifest import ExtentRef, Manifest, PlanText, SegmentRef, extent_of
 from watersmeet.state.manifest_json import FORMAT_1
+from watersmeet.state.measures import Counts
 from watersmeet.state.query_file import read_marks
 
 
@@ -59,7 +60,7 @@ class OldCheckpoint:
                     extent = extent_of(entry)
                     name = layouts[extent.store].name
                     states[slot][name] = (*states[slot].get(name, ()), extent)
-        counters = {n: v for n, v in value["totals"].items() if n.split(".")[0] not in GAUGES}
+        counters = Counts.named(value["totals"]).counters()
         return Manifest(
             epoch=value["epoch"],
             batch=value["batch"],

@@ -22,19 +22,10 @@ from typing import Any, Literal, TypeAlias
 from watersmeet.plan.layout import StoreName
 from watersmeet.plan.placement import Placement, even_placement
 from watersmeet.state.groups import Groups
+from watersmeet.state.measures import Counts, total
 from watersmeet.state.spark_log import Offsets
 
 BEFORE_FIRST_EPOCH = -1
-GAUGES = (
-    "memory_bytes",
-    "state_bytes",
-    "active_bytes",
-    "closed_bytes",
-    "closed_rows",
-    "state_rows",
-    "store_bytes",
-)
-"""Counts that describe the moment; all others add up over the life of the query."""
 ACTIVE = 0
 SETTLED = 1
 """The generation of groups that were cleaned up and stay on disk; those closed by epoch e are numbered e + 2."""
@@ -160,9 +151,9 @@ class Manifest:
     segments: Mapping[str, SegmentRef]
     extents: tuple[SlotState, ...]
     """By slot."""
-    counters: Mapping[str, int] = field(default_factory=dict)
+    counters: Counts = field(default_factory=Counts)
     """Counts that add up over the life of the query."""
-    gauges: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    gauges: Mapping[str, Counts] = field(default_factory=dict)
     """Counts of the moment, by stage."""
     closed_us: int | None = None
     """Windows of an aggregation that end by then have been closed: their groups are shown, or can no longer change."""
@@ -183,13 +174,9 @@ class Manifest:
         return self.placement.slots
 
     @property
-    def totals(self) -> dict[str, int]:
+    def totals(self) -> Counts:
         """Counters, and the gauges of all stages together."""
-        found = dict(self.counters)
-        for gauges in self.gauges.values():
-            for name, value in gauges.items():
-                found[name] = found.get(name, 0) + value
-        return found
+        return total([self.counters, *self.gauges.values()])
 
     def of(self, slot: int, stores: Iterable[StoreName]) -> tuple[ExtentRef, ...]:
         """What a slot has of some stores, which are numbered in the order given."""

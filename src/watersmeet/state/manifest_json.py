@@ -42,6 +42,7 @@ from watersmeet.plan.layout import StoreName
 from watersmeet.plan.placement import Placement, from_lists, to_lists
 from watersmeet.state.damage import Damage
 from watersmeet.state.groups import Groups
+from watersmeet.state.json_shapes import shown
 from watersmeet.state.manifest import (
     ACTIVE,
     SEVERAL,
@@ -55,8 +56,8 @@ from watersmeet.state.manifest import (
     SlotState,
 )
 from watersmeet.state.manifest_shape import HEAD, require_shape_1, require_shape_2
+from watersmeet.state.measures import Counts
 from watersmeet.state.sealed_json import sealed, unsealed
-from watersmeet.state.shapes import shown
 from watersmeet.state.spark_log import Offsets
 
 FORMAT_1 = 1
@@ -103,8 +104,8 @@ def to_json(manifest: Manifest, query: str | None = None) -> bytes:
         "times_max_us": manifest.times_max_us,
         "last_seen_ms": manifest.last_seen_ms,
         "closed_us": manifest.closed_us,
-        "counters": manifest.counters,
-        "gauges": manifest.gauges,
+        "counters": manifest.counters.by_name(),
+        "gauges": {stage: gauges.by_name() for stage, gauges in manifest.gauges.items()},
         "outbox": {
             "shows": box.shows,
             "place": box.place,
@@ -210,8 +211,8 @@ def from_value(value: dict[str, Any]) -> Manifest:
         last_seen_ms=tuple(value["last_seen_ms"]),
         segments={ref.name: ref for ref in segments},
         extents=_extents(value, segments),
-        counters=value["counters"],
-        gauges=value["gauges"],
+        counters=Counts.named(value["counters"]),
+        gauges={stage: Counts.named(gauges) for stage, gauges in value["gauges"].items()},
         closed_us=value["closed_us"],
         outbox=Outbox(box["shows"], box["place"], tuple(ResultFile(*entry) for entry in box["files"])),
         events=tuple(value["events"]),

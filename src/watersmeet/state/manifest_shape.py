@@ -13,7 +13,7 @@ from typing import Any
 from watersmeet.plan.partitioning import PARTITIONS_MAX
 from watersmeet.state.damage import Damage
 from watersmeet.state.file_names import LEARNED, RESULTS, SEGMENT
-from watersmeet.state.shapes import (
+from watersmeet.state.json_shapes import (
     Shape,
     anything,
     list_of,

@@ -16,10 +16,10 @@ from pathlib import Path
 
 from watersmeet.errors import CheckpointError
 from watersmeet.state.damage import reading
+from watersmeet.state.json_shapes import anything, list_of, mapping_of, record, shown, text, whole
 from watersmeet.state.manifest_json import FORMAT_1, FORMAT_VERSION
 from watersmeet.state.plain_files import read_plain
 from watersmeet.state.sealed_json import sealed, unsealed
-from watersmeet.state.shapes import anything, list_of, mapping_of, record, shown, text, whole
 from watersmeet.state.storage import write_durably
 
 Marks = Mapping[str, str]

@@ -12,6 +12,7 @@ from watersmeet.errors import OptionError
 from watersmeet.plan.tree import mjoin
 from watersmeet.query.logical import JoinQuery, Stream, build_query
 from watersmeet.runtime.inprocess import InProcessQuery
+from watersmeet.state.measures import OWED
 
 SCHEMA = pa.schema([("k", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("v", pa.int64())])
 BUDGET = 60_000
@@ -58,7 +59,7 @@ def test_a_slot_over_its_budget_spills_and_says_why(tmp_path):
     assert {event.slot for event in spills} == {0, 1}
     assert all("over the budget of 58.6 KiB" in event.reason for event in spills)
     assert all(0 < event.details["groups"] < 64 and event.details["bytes"] > 0 for event in spills)
-    totals = running.manifest.totals
+    totals = running.manifest.totals.by_name()
     assert totals["closed_bytes"] > 0
     assert sum(event.details["bytes"] for event in spills) == totals["spilled_bytes"]
     everything = {name: pa.concat_tables(one[name] for one in fed) for name in "abc"}
@@ -69,7 +70,7 @@ def test_a_slot_over_its_budget_spills_and_says_why(tmp_path):
     assert len(late) > 2, "the clean-up took several epochs"
     assert all((event.kind, event.reason) == ("cleanUp", "asked for") for event in running.events)
     assert canonical(pa.concat_tables([*found, *late])) == right
-    assert running.manifest.totals["owed"] == right.total() - early.total()
+    assert running.manifest.totals.of(OWED) == right.total() - early.total()
 
 
 def test_spilled_state_comes_back_when_there_is_room(tmp_path):
@@ -81,7 +82,7 @@ def test_spilled_state_comes_back_when_there_is_room(tmp_path):
         found.append(running.run(fed[-1]))
         kinds += [(number, event.kind, event.reason) for event in running.events]
     assert any(kind == "spill" for _, kind, _ in kinds)
-    assert "closed_bytes" not in running.manifest.totals
+    assert "closed_bytes" not in running.manifest.totals.by_name()
     assert any(kind == "cleanUp" and reason == "memory has become free" for _, kind, reason in kinds)
     assert not list(running.clean_up())
     everything = {name: pa.concat_tables(one[name] for one in fed) for name in "abc"}
@@ -160,5 +161,5 @@ def test_without_settings_nothing_is_spilled(tmp_path):
     rng = np.random.default_rng(4)
     for number in range(3):
         running.run(batch(rng, 500, number * 1000))
-    assert "spilled_bytes" not in {name: n for name, n in running.manifest.totals.items() if n}
+    assert "spilled_bytes" not in {name: n for name, n in running.manifest.totals.by_name().items() if n}
     assert sum(file.stat().st_size for file in (tmp_path / "m").glob("*")) <= 1000

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from watersmeet.adaptation.ledger import GROUP_SCHEMA, GroupLedger, heights
-from watersmeet.epoch.task import SlotReport
+from watersmeet.epoch.task import GroupFigure, SlotReport
 from watersmeet.errors import OptionError
 from watersmeet.plan.keys import key_name
 from watersmeet.plan.partitioning import group_of
@@ -15,6 +15,7 @@ from watersmeet.plan.tree import parse_tree
 from watersmeet.query.logical import Stream, build_query
 from watersmeet.runtime.inprocess import InProcessQuery
 from watersmeet.runtime.inprocess_frames import pandas_hash
+from watersmeet.state.measures import INTERMEDIATE, STATE_ROWS, STORE_BYTES, Counts
 
 PARTITIONS = 16
 SCHEMA = pa.schema([("x", pa.int64()), ("y", pa.int64()), ("v", pa.int64())])
@@ -45,9 +46,13 @@ def placed(plan: JoinPlan, owners: tuple[int, ...] = (0,) * PARTITIONS) -> Place
 
 
 def report(stage: int = 0, slot: int = 0, counts=None, **figures: dict[int, int]) -> SlotReport:
-    """Names have _ for the dots."""
-    groups = {name.replace("_", "."): (list(of), list(of.values())) for name, of in figures.items()}
-    return SlotReport(0, stage, slot, (), (), counts or {}, groups)
+    """Figures are named as `output_1`, of key 1, `local_0`, of stage 0, and `size_0_2`, of store 2 in stage 0."""
+    groups = {_figure(*name.split("_")): (list(of), list(of.values())) for name, of in figures.items()}
+    return SlotReport(0, stage, slot, (), (), Counts.named(counts or {}), groups)
+
+
+def _figure(kind: str, of: str, store: str = "-1") -> GroupFigure:
+    return GroupFigure(kind, of) if kind in ("output", "inter") else GroupFigure(kind, "", int(of), int(store))
 
 
 def figure(ledger: GroupLedger, name: str, group: int, stage: int = 0) -> float:
@@ -325,7 +330,8 @@ def test_figures_of_a_run_on_two_slots_and_two_stages_are_those_of_its_data(tmp_
             assert figures.size[i] == figures.sizes[i].sum() > 0
             seen.add((stage, group))
         low = figures.stage == 0
-        mean = query.manifest.totals["store_bytes.(a b)"] / query.manifest.totals["state_rows.(a b)"]
+        totals = query.manifest.totals
+        mean = totals.of(STORE_BYTES, "(a b)") / totals.of(STATE_ROWS, "(a b)")
         assert figures.inter[low] == pytest.approx(figures.local[low] * mean)
     assert seen == {(s, g) for s in (0, 1) for g in range(PARTITIONS) if arrived[s][0][g] + arrived[s][1][g]}
 
@@ -339,7 +345,7 @@ def test_results_of_inner_nodes_arrive_but_only_those_of_the_topmost_are_local(t
     results = pa.concat_tables([query.run(batch) for batch in data])
     figures = query.coordinator.ledger.figures(0, query.manifest.placement, 0)
     assert figures.local.sum() == figures.output.sum() == results.num_rows
-    assert figures.arrived.sum(axis=0).tolist() == [60, 60, query.manifest.totals["intermediate"], 60]
+    assert figures.arrived.sum(axis=0).tolist() == [60, 60, query.manifest.totals.of(INTERMEDIATE), 60]
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from watersmeet.plan.tree import parse_tree
 from watersmeet.query.expressions import Column
 from watersmeet.query.logical import Stream, build_query
 from watersmeet.query.registered import registered
+from watersmeet.state.measures import PASSED, TESTED, Figure
 from watersmeet.state.run import build_runs
 
 WIDTH = 10_000
@@ -123,7 +124,7 @@ def test_a_registered_predicate_sees_what_a_cheap_one_leaves():
     (joined,) = probe(node, 0, delta, [[], store], counts=counts)
     assert values(joined, "b.n") == [(1,), (2,)]
     assert seen == [(3, 1), (3, 2), (3, 4)]
-    assert [counts[f"{what}.residual {i}"] for i in (0, 1) for what in ("tested", "passed")] == [3, 2, 5, 3]
+    assert [counts[Figure(what, f"residual {i}")] for i in (0, 1) for what in (TESTED, PASSED)] == [3, 2, 5, 3]
 
 
 def test_a_guard_comes_first_though_it_is_dear():

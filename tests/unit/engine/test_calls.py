@@ -1,5 +1,9 @@
 """Registered predicates: what they are called with, what may come back, and where they count."""
 
+import operator
+from functools import partial
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -34,6 +38,11 @@ def refusal(expr):
     again = error_from_worker(f"Traceback ...\nwatersmeet.errors.QueryError: {caught.value}\n\tat org.apache")
     assert str(again) == str(caught.value)
     return str(caught.value)
+
+
+def line_of(text):
+    """The first line of this file that has a text."""
+    return next(i for i, line in enumerate(Path(__file__).read_text().splitlines(), 1) if text in line)
 
 
 def test_it_gets_one_array_per_argument_with_literals_repeated():
@@ -98,12 +107,16 @@ DUE = "a vectorised predicate returns a boolean pyarrow or NumPy array with one 
     ],
 )
 def test_wrong_answers_are_named(answer, what):
-    assert refusal(called(lambda x: answer, X)) == f"[PREDICATE_FAILED] predicate 'f' returned {what}. {DUE}"
+    def wrong(x):
+        return answer
+
+    place = f"{__file__}, line {line_of('def wrong')}"
+    assert refusal(called(wrong, X)) == f"[PREDICATE_FAILED] predicate 'f' returned {what} ({place}). {DUE}"
 
 
 def test_wrong_answers_row_by_row_are_named():
     assert refusal(called(lambda x: 1, X, vectorized=False)) == (
-        "[PREDICATE_FAILED] predicate 'f' returned a int. "
+        f"[PREDICATE_FAILED] predicate 'f' returned a int ({__file__}, line {line_of('lambda x: 1,')}). "
         "a predicate that is called row by row returns True, False or None"
     )
 
@@ -113,9 +126,26 @@ def test_a_failure_is_named(vectorized):
     def fail(x):
         raise ValueError("not\n  this")
 
+    place = f"{__file__}, line {line_of('raise ValueError')}"
     assert refusal(called(fail, X, vectorized=vectorized)).startswith(
-        "[PREDICATE_FAILED] predicate 'f' failed with ValueError: not this. NULL comes as None"
+        f"[PREDICATE_FAILED] predicate 'f' failed with ValueError: not this ({place}). NULL comes as None"
     )
+
+
+class Failing:
+    def __call__(self, x):
+        return pa.array(["a", 1])  # fails in pyarrow
+
+
+@pytest.mark.parametrize("function", [Failing(), partial(Failing.__call__, None)], ids=["object", "partial"])
+def test_a_failure_is_shown_where_the_users_code_called_a_library(function):
+    assert f"({__file__}, line {line_of('# fails in pyarrow')})" in refusal(called(function, X))
+
+
+def test_a_failure_of_a_function_without_python_code_is_named():
+    text = refusal(called(operator.index, X))
+    assert "failed with TypeError" in text
+    assert "(in a function without Python code)" in text
 
 
 def test_a_predicate_over_one_stream_is_applied_where_the_stream_is_an_input():

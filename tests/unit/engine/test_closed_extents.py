@@ -60,7 +60,7 @@ def test_closed_extents_are_carried_over(tmp_path, kind):
 def test_stages_without_generations_refuse_orders(tmp_path, kind):
     query, stage = engine_of(kind, tmp_path)
     for order in (Spill(stage, 0, (1,)), Clean(stage, 0, 0, 8)):
-        with pytest.raises(ValueError, match=f"stage {stage} has no groups that could be closed or cleaned up"):
+        with pytest.raises(ValueError, match=f"stage {stage} does not spill"):
             tasks_of(query.plan, query.manifest, Batch(0, (order,)))
 
 

@@ -12,6 +12,7 @@ from watersmeet.engine.statistics import Tally
 from watersmeet.plan.stages import Place
 from watersmeet.query.logical import Stream, build_query
 from watersmeet.runtime.inprocess import InProcessQuery
+from watersmeet.state.measures import Counts
 
 SCHEMA = pa.schema([("k", pa.int32()), ("ts", UTC), ("v", pa.int64())])
 
@@ -30,7 +31,7 @@ def engine(tmp_path, within: str | None = "10 microseconds") -> InProcessQuery:
 def deltas(runner: InProcessQuery, rows: list[tuple], watermark: int | None = None):
     tally = Tally(runner.plan.partitions)
     frame = pa.Table.from_batches([runner.slots.frames.frame(0, Place(0, 0), table_of(SCHEMA, rows))])
-    return deltas_of(frame, runner.plan, 0, watermark, tally), dict(tally.counts)
+    return deltas_of(frame, runner.plan, 0, watermark, tally), Counts(tally.counts).by_name()
 
 
 @given(st.lists(st.integers(0, 20), max_size=8), st.integers(1, 9))

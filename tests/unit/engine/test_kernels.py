@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from tests.oracle import canonical, nested_loop_join
 from tests.scenarios import UTC, table_of
+from watersmeet.engine.emission import emit
 from watersmeet.engine.inbox import deltas_of
 from watersmeet.engine.kernels import Ranges, all_rows, cut_points, expand, match_keys, rows_between, split_long
 from watersmeet.engine.mjoin import probe
-from watersmeet.engine.outbox import emit
 from watersmeet.engine.statistics import Tally
 from watersmeet.query.logical import Stream, build_query
 from watersmeet.runtime.inprocess import InProcessQuery

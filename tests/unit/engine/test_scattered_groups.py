@@ -16,6 +16,7 @@ from watersmeet.query.logical import JoinQuery, Stream, build_query
 from watersmeet.runtime.inprocess import InProcessQuery
 from watersmeet.state import cuts
 from watersmeet.state.manifest import Manifest
+from watersmeet.state.measures import ACTIVE_BYTES, CLOSED_ROWS
 from watersmeet.state.run import select_keys
 
 UTC = pa.timestamp("us", "UTC")
@@ -130,7 +131,7 @@ def test_more_slots_count_the_same_bytes_and_spill_nothing(tmp_path, scatter):
     )
     for number in range(12):
         one.run(batch(rng, number, rows=2000))
-    held = one.manifest.totals["active_bytes"]
+    held = one.manifest.totals.of(ACTIVE_BYTES)
     budget = int(1.2 * held / 4)
     four = InProcessQuery(
         query(),
@@ -145,9 +146,9 @@ def test_more_slots_count_the_same_bytes_and_spill_nothing(tmp_path, scatter):
     few = {name: table.slice(0, 20) for name, table in batch(rng, 12).items()}
     for _ in range(3):
         four.run(few)
-        assert four.manifest.totals["active_bytes"] == pytest.approx(held, rel=0.1)
+        assert four.manifest.totals.of(ACTIVE_BYTES) == pytest.approx(held, rel=0.1)
         assert four.coordinator.orders == ()
         assert sum(path.stat().st_size for path in (tmp_path / "m4").glob("*")) <= 4 * budget
-    assert four.manifest.totals.get("closed_rows", 0) == 0
+    assert four.manifest.totals.of(CLOSED_ROWS) == 0
     rows = sum(extent.rows for extent in four.manifest.all_extents())
     assert rows == 12 * 2 * 2000 + 3 * 2 * 20

@@ -11,7 +11,6 @@ from tests.unit.epoch.plans import SCHEMA, aggregate_plan, counted
 from watersmeet.epoch.after import (
     Clock,
     counts_of,
-    is_gauge,
     left_over,
     manifest_after,
     nothing_yet,
@@ -20,7 +19,7 @@ from watersmeet.epoch.after import (
 )
 from watersmeet.epoch.events import Event
 from watersmeet.epoch.kinds import Batch, Cleaning, Closing, Epoch, Spill, Takeover
-from watersmeet.epoch.task import Intake, Outcome, SlotReport, no_intake
+from watersmeet.epoch.task import InputRows, Intake, NodeInput, Outcome, SlotReport, no_intake
 from watersmeet.errors import CheckpointError
 from watersmeet.plan.placement import Placement
 from watersmeet.plan.stages import JoinPlan, plan_join
@@ -28,6 +27,7 @@ from watersmeet.plan.tree import parse_tree
 from watersmeet.query.logical import Stream, build_query
 from watersmeet.runtime.inprocess import InProcessQuery
 from watersmeet.state.manifest import ACTIVE, ExtentRef, Manifest, PlanText, ResultFile, SegmentRef
+from watersmeet.state.measures import RESULTS, ROWS, STATE_BYTES, Counts
 
 CLEANING = Cleaning((), "asked for")
 EMPTY_EPOCHS = [CLEANING, Takeover()]
@@ -50,7 +50,8 @@ def report(
     """Names of counts have _dot_ for the dots."""
     refs = tuple(SegmentRef(name, 100, 0) for name in {extent.segment for extent in extents})
     named = {name.replace("_dot_", "."): count for name, count in counts.items()}
-    return SlotReport(1, stage, slot, extents, refs, named, files=tuple(ResultFile(name, 1, 2) for name in files))
+    written = tuple(ResultFile(name, 1, 2) for name in files)
+    return SlotReport(1, stage, slot, extents, refs, Counts.named(named), files=written)
 
 
 def of_stage(plan: JoinPlan, manifest: Manifest, stage: int, slot: int = 0) -> list[str]:
@@ -167,41 +168,35 @@ def test_counters_add_up_and_gauges_are_of_the_moment():
     first = after(
         plan, nothing_yet(plan, 2), Batch(0), report(0, 0, rows=3, state_bytes=10), report(0, 1, rows=4, state_bytes=20)
     )
-    assert (first.totals["rows"], first.totals["state_bytes"]) == (7, 30)
+    assert (first.totals.of(ROWS), first.totals.of(STATE_BYTES)) == (7, 30)
     second = after(plan, first, Batch(1), report(0, 0, rows=1, state_bytes=5), report(0, 1, rows=1, state_bytes=6))
-    assert (second.totals["rows"], second.totals["state_bytes"]) == (9, 11)
+    assert (second.totals.of(ROWS), second.totals.of(STATE_BYTES)) == (9, 11)
     third = after(plan, second, Batch(2), report(0, 0), report(0, 1))
-    assert third.totals == {"rows": 9}, "a gauge that nobody reports is gone"
+    assert third.totals.by_name() == {"rows": 9}, "a gauge that nobody reports is gone"
 
 
 def test_gauges_are_kept_by_stage():
     plan = aggregate_plan()
     both = report(0, 0, state_bytes=10, state_rows_dot_a=2), report(1, 0, state_bytes=7)
     first = after(plan, nothing_yet(plan, 1), Batch(0), *both)
-    assert first.gauges == {"a b by a.k = b.k": {"state_bytes": 10, "state_rows.a": 2}, "groups": {"state_bytes": 7}}
+    gauges = {stage: counts.by_name() for stage, counts in first.gauges.items()}
+    assert gauges == {"a b by a.k = b.k": {"state_bytes": 10, "state_rows.a": 2}, "groups": {"state_bytes": 7}}
     closing = after(plan, first, Closing(5), report(1, 0, state_bytes=3, results=4))
     assert closing.gauges["a b by a.k = b.k"] == first.gauges["a b by a.k = b.k"]
-    assert closing.totals["state_bytes"] == 13
+    assert closing.totals.of(STATE_BYTES) == 13
     assert after(plan, closing, Takeover()).totals == closing.totals
 
 
 def test_gauges_of_stages_that_another_plan_had_are_gone():
     plan = chain()
-    before = replace(nothing_yet(plan, 1), gauges={"a d by a.z = d.z": {"state_bytes": 9}})
-    assert after(plan, before, Batch(0), report(0, 0, state_bytes=1)).totals == {"state_bytes": 1}
-
-
-def test_which_counts_are_gauges():
-    assert is_gauge("state_rows.(a b)")
-    assert is_gauge("memory_bytes")
-    assert not is_gauge("rows.a")
-    assert not is_gauge("spilled_bytes")
+    before = replace(nothing_yet(plan, 1), gauges={"a d by a.z = d.z": Counts.named({"state_bytes": 9})})
+    assert after(plan, before, Batch(0), report(0, 0, state_bytes=1)).totals.by_name() == {"state_bytes": 1}
 
 
 def test_pairs_are_made_of_the_rows_of_all_slots():
-    there_and_new = {"there_dot_0_dot_n_dot_a": 1, "new_dot_0_dot_n_dot_a": 1, "new_dot_0_dot_n_dot_b": 2}
-    reports = [report(0, slot, **there_and_new) for slot in range(2)]
-    assert counts_of(reports) == {"pairs.a~b": 4 * 4}
+    inputs = {NodeInput(0, "n", "a"): InputRows(1, 1), NodeInput(0, "n", "b"): InputRows(0, 2)}
+    reports = [replace(report(0, slot), inputs=inputs) for slot in range(2)]
+    assert counts_of(reports).by_name() == {"pairs.a~b": 4 * 4}
 
 
 def test_results_of_windows_that_a_clean_up_lets_close_count(tmp_path):
@@ -216,10 +211,10 @@ def test_results_of_windows_that_a_clean_up_lets_close_count(tmp_path):
             engine.order([Spill(0, slot, tuple(range(4 * slot, 4 * slot + 4))) for slot in range(2)])
         shown.append(engine.run({"a": table, "b": table}).num_rows)
     before = sum(shown)
-    assert engine.manifest.counters["results"] == before
+    assert engine.manifest.counters.of(RESULTS) == before
     late = [rows.num_rows for rows in engine.clean_up()]
     assert sum(late) > 0, "windows were waiting for what was owed"
-    assert engine.manifest.counters["results"] == before + sum(late)
+    assert engine.manifest.counters.of(RESULTS) == before + sum(late)
 
 
 # The outbox

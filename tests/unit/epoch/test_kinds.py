@@ -1,6 +1,5 @@
-"""What each kind of epoch runs and shows, and which stages can be given orders."""
+"""What each kind of epoch runs and shows."""
 
-import pyarrow as pa
 import pytest
 
 from tests.unit.adaptation.plans import chain
@@ -13,16 +12,13 @@ from watersmeet.epoch.kinds import (
     Epoch,
     Spill,
     Takeover,
-    can_take,
     has_rows,
     orders_of,
     shows,
     stages_of,
 )
 from watersmeet.epoch.task import SlotReport
-from watersmeet.plan.stages import JoinPlan, plan_join
-from watersmeet.plan.tree import parse_tree
-from watersmeet.query.logical import Stream, build_query
+from watersmeet.state.measures import Counts
 
 ORDERS = (Spill(0, 0, (1, 2)), Clean(1, 0, 0, 8))
 EPOCHS: list[tuple[Epoch, bool]] = [
@@ -33,16 +29,8 @@ EPOCHS: list[tuple[Epoch, bool]] = [
 ]
 
 
-def hops() -> JoinPlan:
-    streams = [Stream(name, pa.schema([("x", pa.int64()), ("y", pa.int64())])) for name in "abc"]
-    query = build_query(streams, where=["a.x = b.x", "b.y = c.y"], within=None, windows={}, select=["a.x"])
-    plan = plan_join(query, (parse_tree("(a b c)", "abc"),), 8)
-    assert all(stage.hops for stage in plan.stages)
-    return plan
-
-
 def report(**counts: int) -> SlotReport:
-    return SlotReport(0, 0, 0, (), (), counts)
+    return SlotReport(0, 0, 0, (), (), Counts.named(counts))
 
 
 @pytest.mark.parametrize(("epoch", "with_rows"), EPOCHS)
@@ -72,13 +60,3 @@ def test_a_clean_up_changes_groups_if_it_joins_anything():
     cleaning = Cleaning(ORDERS, "asked for")
     assert not shows(aggregate_plan("complete", None), cleaning, [report(results=7)])
     assert shows(aggregate_plan("complete", None), cleaning, [report(joined=1)])
-
-
-@pytest.mark.parametrize("order", [Spill(0, 0, (1,)), Clean(0, 0, 0, 8)])
-def test_groups_of_hops_and_of_aggregates_take_no_orders(order):
-    assert can_take(chain(), order)
-    assert can_take(aggregate_plan(), order)
-    assert not can_take(hops(), order)
-    of_groups = Spill(1, 0, (1,)) if isinstance(order, Spill) else Clean(1, 0, 0, 8)
-    assert not can_take(aggregate_plan(), of_groups)
-    assert can_take(chain(), of_groups)

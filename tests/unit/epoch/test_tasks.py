@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.adaptation.plans import CLOSED, chain, extent, manifest_with
-from tests.unit.epoch.plans import aggregate_plan
-from tests.unit.epoch.test_kinds import hops
+from tests.unit.epoch.plans import aggregate_plan, hops
 from watersmeet.epoch.after import nothing_yet
 from watersmeet.epoch.kinds import Batch, Clean, Cleaning, Closing, Spill, Takeover
 from watersmeet.epoch.tasks import named, tasks_of, windows_to_close
@@ -72,7 +71,7 @@ def test_orders_go_to_their_stage_and_slot():
 )
 def test_an_order_to_a_stage_that_cannot_take_it_raises(kind, plan, order):
     epoch = Batch(0, (order,)) if kind is Batch else Cleaning((order,), "asked for")
-    with pytest.raises(ValueError, match=f"stage {order.stage} has no groups that could be closed"):
+    with pytest.raises(ValueError, match=f"stage {order.stage} does not spill"):
         tasks_of(plan, nothing_yet(plan, 1), epoch)
 
 

@@ -88,8 +88,9 @@ def test_no_file_without_a_case():
 
 
 def plans(lines: list[str]) -> list[str]:
-    """The lines of the table that are plans."""
-    return [line for line in lines if line[2:].startswith("(")]
+    """The lines of the table that are plans, each with the note that may be below it."""
+    notes = [line.strip() if line.startswith("    ") else "" for line in [*lines[1:], ""]]
+    return [f"{line}  {note}".rstrip() for line, note in zip(lines, notes, strict=True) if line[2:].startswith("(")]
 
 
 def row(lines: list[str], tree: str) -> str:

@@ -8,6 +8,7 @@ from watersmeet.observe.progress import EpochProgress
 from watersmeet.plan.stages import plan_join
 from watersmeet.plan.tree import parse_tree
 from watersmeet.query.logical import Stream, build_query
+from watersmeet.state.measures import Counts
 
 SCHEMA = pa.schema([("x", pa.int64()), ("y", pa.int64()), ("v", pa.int64()), ("ts", pa.timestamp("us"))])
 
@@ -18,7 +19,9 @@ def query(*where, within=None):
 
 
 def epoch(arrivals, totals):
-    return EpochProgress(0, 0, 1, {}, {}, [], totals, None, [], 0, 0, 0, 0, statistics={"arrivals": arrivals})
+    return EpochProgress(
+        0, 0, 1, {}, Counts(), [], Counts.named(totals), None, [], 0, 0, 0, 0, statistics={"arrivals": arrivals}
+    )
 
 
 def seen(join, tree, *epochs):

@@ -15,6 +15,7 @@ from watersmeet.plan.tree import parse_tree
 from watersmeet.query.logical import JoinQuery, Stream, build_query
 from watersmeet.runtime.inprocess import InProcessQuery
 from watersmeet.runtime.inprocess_frames import pandas_hash
+from watersmeet.state.measures import MATCHES, PAIRS, ROWS, Counts
 
 PARTITIONS = 16
 SCHEMA = pa.schema([("x", pa.int64()), ("y", pa.int64()), ("v", pa.int64()), ("ts", pa.timestamp("us"))])
@@ -63,9 +64,9 @@ def test_every_pair_of_rows_is_counted_once_and_matches_are_those_with_equal_key
     engine, _ = run(query, "((a b) c)", tmp_path, data, slots=slots)
     a, b = Counter(column(data, "a", "x").tolist()), Counter(column(data, "b", "x").tolist())
     matches = sum(a[k] * b[k] for k in a)
-    assert engine.manifest.totals["matches.a~b"] == matches
+    assert engine.manifest.totals.by_name()["matches.a~b"] == matches
     found = selectivities(query, engine.plan, engine.manifest.totals)
-    assert engine.manifest.totals["pairs.a~b"] == 1200 * 1200
+    assert engine.manifest.totals.by_name()["pairs.a~b"] == 1200 * 1200
     assert found["a.x = b.x"] == pytest.approx(matches / 1200**2)
     assert found["b.y = c.y"] == pytest.approx(1 / 300, rel=0.15)
 
@@ -117,11 +118,9 @@ def test_pairs_do_not_depend_on_the_chunks_of_an_epoch(tmp_path, tree):
         )
         for batch in skewed(2, 40):
             engine.run(batch)
-        totals.append(
-            {n: count for n, count in engine.manifest.totals.items() if n.startswith(("pairs.", "matches.", "rows"))}
-        )
+        totals.append({measure: engine.manifest.totals.by(measure) for measure in (PAIRS, MATCHES, ROWS)})
     assert totals[0] == totals[1]
-    assert any(name.startswith("pairs.") for name in totals[0])
+    assert totals[0][PAIRS]
 
 
 def test_slots_with_shapes_of_their_own_stand_for_those_without(tmp_path):
@@ -152,7 +151,14 @@ def test_residuals_are_counted_where_they_are_tested(tmp_path):
     a, b = ([*zip(column(data, n, "x"), column(data, n, "v"), strict=True)] for n in "ab")
     tested = [(va, vb) for xa, va in a for xb, vb in b if xa == xb]
     share = sum(va < vb for va, vb in tested) / len(tested)
-    assert selectivities(query, engine.plan, engine.manifest.totals)["(`a`.`v` < `b`.`v`)"] == pytest.approx(share)
+    assert selectivities(query, engine.plan, engine.manifest.totals)["a.v < b.v"] == pytest.approx(share)
+
+
+def test_predicates_are_named_in_sql(tmp_path):
+    query = chain(("a.x = b.x", "b.x = c.x", "a.ts - b.ts < INTERVAL 10 MINUTES"), within="1 hour")
+    engine, _ = run(query, "((a b) c)", tmp_path, batches(1, 10))
+    totals = {"tested.residual 0": 4, "passed.residual 0": 1}
+    assert selectivities(query, engine.plan, totals) == {"a.ts - b.ts < INTERVAL 10 MINUTES": 0.25}
 
 
 def expected_outputs(results: pa.Table, column: str) -> np.ndarray:
@@ -208,7 +214,10 @@ def test_sizes_are_those_of_the_stores(tmp_path):
 
 
 def test_costs_are_time_by_rows(tmp_path):
-    assert costs({"insert_ns": 500, "inserted": 10, "probe_ns": 30, "matched": 20}) == {"insert": 50.0, "join": 1.5}
+    assert costs(Counts.named({"insert_ns": 500, "inserted": 10, "probe_ns": 30, "matched": 20})) == {
+        "insert": 50.0,
+        "join": 1.5,
+    }
     engine, _ = run(chain(within="1 millisecond"), "((a b) c)", tmp_path, batches(6, 40))
     assert set(costs(engine.manifest.totals)) == {"insert", "delete", "join"}
     assert all(value > 0 for value in costs(engine.manifest.totals).values())

@@ -50,7 +50,7 @@ def run(folder: Path, faults: dict[int, Fault], budget: int | None = None) -> tu
     for number, batch in enumerate(batches()):
         faults.get(number, lambda _: None)(folder / "memory")
         results += canonical(engine.run(batch))
-        counts.append(Counter(engine.manifest.totals))
+        counts.append(Counter(engine.manifest.totals.by_name()))
     return results, counts
 
 

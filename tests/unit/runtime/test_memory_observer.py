@@ -10,6 +10,7 @@ from tests.observer import Observer, bytes_below
 from tests.scenarios import UTC
 from watersmeet.query.logical import Stream, build_query
 from watersmeet.runtime.inprocess import InProcessQuery
+from watersmeet.state.measures import MEMORY_BYTES
 
 SCHEMA = pa.schema([("k", pa.int64()), ("ts", UTC), ("v", pa.float64()), ("s", pa.string())])
 SECOND_US = 1_000_000
@@ -57,7 +58,7 @@ def test_an_observer_sees_what_progress_says_and_never_too_much(tmp_path, within
             fed += batch.values()
             after = alive_bytes(engine, fed)
             at_end = bytes_below(memory)
-            assert at_end == engine.manifest.totals["memory_bytes"]
+            assert at_end == engine.manifest.totals.of(MEMORY_BYTES)
             most = max(seen.most(began), at_end)
             assert most <= 1.5 * max(before, after), f"epoch {number}: {most} for {after} bytes that count"
             assert budget is None or most <= budget

@@ -21,6 +21,7 @@ from watersmeet.query.logical import JoinQuery, Stream, build_query
 from watersmeet.state.checkpoint import Checkpoint
 from watersmeet.state.manifest import Manifest, PlanText, extent_of
 from watersmeet.state.manifest_json import from_json, to_json
+from watersmeet.state.measures import RESULTS
 from watersmeet.state.tiers import Tiers
 
 DATA = Path(__file__).parents[2] / "data"
@@ -123,8 +124,8 @@ def test_places_become_names_and_everything_stays(case, tmp_path):
     assert (list(manifest.times_max_us), list(manifest.last_seen_ms)) == (old["times_max_us"], old["last_seen_ms"])
     assert manifest.closed_us == old.get("closed_us")
     assert not manifest.outbox.shows
-    assert manifest.counters["results"] == old["totals"]["results"] > 0
-    assert not any(name.startswith(("state_", "memory_")) for name in manifest.totals)
+    assert manifest.counters.of(RESULTS) == old["totals"]["results"] > 0
+    assert not any(name.startswith(("state_", "memory_")) for name in manifest.totals.by_name())
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.folder)

@@ -16,6 +16,7 @@ from watersmeet.state.manifest import (
     before_first_epoch,
     placed,
 )
+from watersmeet.state.measures import Counts
 
 SEGMENT = SegmentRef("000000000004-00-0000-x-0.seg", 1234, 0xDEADBEEF)
 KEYS = ("a.k = b.k", "b.l = c.l")
@@ -43,8 +44,11 @@ def manifest(slots: int = 1, partitions: int = 8) -> Manifest:
         last_seen_ms=(0, 99),
         segments={SEGMENT.name: SEGMENT},
         extents=tuple(state(slot) for slot in range(slots)),
-        counters={"rows": 3},
-        gauges={"a b by a.k = b.k": {"state_rows": 10, "state_rows.a": 10}, "groups": {"state_rows": 2}},
+        counters=Counts.named({"rows": 3}),
+        gauges={
+            "a b by a.k = b.k": Counts.named({"state_rows": 10, "state_rows.a": 10}),
+            "groups": Counts.named({"state_rows": 2}),
+        },
     )
 
 
@@ -112,14 +116,14 @@ def test_stores_are_numbered_in_the_order_asked_for():
 
 
 def test_totals_are_counters_and_the_gauges_of_all_stages_together():
-    assert manifest().totals == {"rows": 3, "state_rows": 12, "state_rows.a": 10}
+    assert manifest().totals.by_name() == {"rows": 3, "state_rows": 12, "state_rows.a": 10}
 
 
 def test_before_the_first_epoch_there_is_nothing():
     value = before_first_epoch(PlanText("(a b)"), 2, KEYS, 8, 3)
     assert (value.epoch, value.watermark_us, dict(value.segments)) == (BEFORE_FIRST_EPOCH, None, {})
     assert value.extents == ({}, {}, {})
-    assert value.totals == {}
+    assert value.totals.by_name() == {}
     assert not value.outbox.shows
     assert list(value.all_extents()) == []
     assert replace(value, epoch=0).slots == 3

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from watersmeet.state.manifest import (
     placed,
 )
 from watersmeet.state.manifest_json import FORMAT_VERSION, from_json, to_json
+from watersmeet.state.measures import OWED, PASSED, RESULTS, STATE_ROWS, TESTED, residual_name
 
 SCATTERED = Placement(3, {KEYS[0]: (2, 0, 1, 1, 0, 2, 2, 0), KEYS[1]: (0,) * 8})
 
@@ -106,3 +108,13 @@ def test_an_extent_of_a_large_query_takes_few_bytes(runs, generation):
 def _without_places(value: Manifest) -> Manifest:
     states = ({name: tuple(replace(e, store=0) for e in mine) for name, mine in slot.items()} for slot in value.extents)
     return replace(value, extents=tuple(states))
+
+
+def test_counts_of_a_manifest_from_before_they_were_typed_are_read_and_written_as_they_were():
+    """The manifest of a spilled chain, written when counts were mappings of names."""
+    data = (Path(__file__).parents[2] / "data" / "manifest-v2.json").read_bytes()
+    value, (found, again) = json.loads(data), (from_json(data), json.loads(to_json(from_json(data))))
+    assert (found.epoch, found.counters.of(RESULTS), found.counters.of(OWED)) == (5, 1872, 1781)
+    assert found.counters.of(PASSED, residual_name(0)) / found.counters.of(TESTED, residual_name(0)) == 630 / 1188
+    assert found.totals.sum(STATE_ROWS) == 20 + 20 + 472 + 20
+    assert [again[name] for name in ("counters", "gauges")] == [value[name] for name in ("counters", "gauges")]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Sequence
 
 import pyarrow as pa
@@ -12,7 +14,11 @@ from pyspark.sql.types import StructField, StructType
 
 from watersmeet.errors import QueryError
 from watersmeet.query.analysis import Analyse
+from watersmeet.runtime.spark.sinks import jvm_class
 from watersmeet.runtime.spark.source import spark_type
+from watersmeet.runtime.spark.unlogged import unlogged
+
+FUNCTIONS = "org.apache.spark.sql.catalyst.analysis.FunctionRegistry"
 
 
 def spark_analysis(spark: SparkSession) -> Analyse:
@@ -21,10 +27,10 @@ def spark_analysis(spark: SparkSession) -> Analyse:
     def analyse(sql: str, columns: Sequence[pa.Field]) -> pa.DataType:
         schema = StructType([StructField(column.name, spark_type(column.type)) for column in columns])
         try:
-            kind = spark.createDataFrame([], schema).selectExpr(sql).schema[0].dataType
+            with unlogged():
+                kind = spark.createDataFrame([], schema).selectExpr(sql).schema[0].dataType
         except (AnalysisException, ParseException) as error:
-            reason = str(error).split("\n", 1)[0]
-            raise QueryError(f"Spark refuses '{sql}': {reason}", error_class="INVALID_EXPRESSION") from None
+            raise _refused(spark, sql, error) from None
         try:
             return to_arrow_type(kind, timezone="UTC")
         except (PySparkException, ValueError):
@@ -32,3 +38,21 @@ def spark_analysis(spark: SparkSession) -> Analyse:
             raise QueryError(what, error_class="UNSUPPORTED_TYPE") from None
 
     return analyse
+
+
+def _refused(spark: SparkSession, sql: str, error: PySparkException) -> QueryError:
+    """What Spark has against an expression, without its codes and positions: these are of a text that nobody typed."""
+    if error.getCondition() == "UNRESOLVED_ROUTINE":
+        name = error.getMessageParameters()["routineName"].strip("`")
+        listed = jvm_class(spark, FUNCTIONS).functionSet().mkString(" ").split()
+        known = [each.rpartition(".")[2].strip("`") for each in listed]
+        near = difflib.get_close_matches(name.lower(), known, n=1)
+        meant = f"did you mean '{near[0]}'? or" if near else "functions are those of Spark SQL; or"
+        hint = f"{meant} is it a Python predicate? make it known with register('{name}', function)"
+        return QueryError(f"Spark has no function '{name}'", hint=hint, error_class="INVALID_EXPRESSION")
+    reason = re.sub(r"^\[[\w.]+\] | SQLSTATE: .*", "", str(error).strip().split("\n", 1)[0]).rstrip(".")
+    return QueryError(
+        f"Spark refuses '{sql}': {reason}",
+        hint="expressions are those of Spark SQL, as in df.selectExpr",
+        error_class="INVALID_EXPRESSION",
+    )

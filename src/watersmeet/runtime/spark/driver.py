@@ -11,7 +11,6 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -28,10 +27,12 @@ from watersmeet.failpoints import failpoint
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.runtime.spark.job import JobSetting, Work, run_epoch
 from watersmeet.runtime.spark.outside import Outside, Stopped, cancellable, clone_of, plain_errors
-from watersmeet.runtime.spark.progress import Ran, Times, progress_of, resting
+from watersmeet.runtime.spark.progress import Ran, Times
 from watersmeet.runtime.spark.results import delivery
+from watersmeet.runtime.spark.telling import Telling
 from watersmeet.state.host_sweep import Drops
 from watersmeet.state.manifest import Manifest
+from watersmeet.state.measures import RESULTS
 from watersmeet.state.outbox import remove_results
 
 Choose = Callable[[DataFrame], tuple[JoinPlan, Event]]
@@ -51,11 +52,10 @@ class EpochDriver:
         self.plan, self.coordinator = plan, coordinator
         self._outside, self._choose = outside, choose
         self._gate = threading.RLock()
-        self._stopped = self._is_cleaning = False
+        self.is_stopped = self._is_cleaning = False
         self._tag = f"watersmeet-{uuid.uuid4().hex}"
         self._clone: SparkSession | None = None
         self._batch: DataFrame | None = None
-        self._started: float | None = None
         self._started_ms = now_ms()
         self._drops = Drops()
         if (kept := outside.checkpoint.read_statistics()) is not None:
@@ -66,13 +66,13 @@ class EpochDriver:
         """Look at what is durable; `recover` goes on from there."""
         checkpoint = self._outside.checkpoint
         self._cause: Exception | None = None
-        self._ran: Ran | None = None
+        self._telling = Telling(self._outside)
         self._untold: list[Event] = []
         self._changing: Build | Switch | None = None
         last = checkpoint.latest(self.plan)
         is_acknowledged = last is not None and checkpoint.is_acknowledged(last.epoch)
         self._start = protocol.Started(last, is_acknowledged, checkpoint.spark_log.end(last))
-        self._drive = Drive(handlers_of(self), lambda: self._stopped)
+        self._drive = Drive(handlers_of(self), lambda: self.is_stopped)
 
     @property
     def failure(self) -> WatersmeetError | None:
@@ -100,7 +100,7 @@ class EpochDriver:
             self._clone = batch.sparkSession
             self.recover()
             self._batch = batch
-            self._outside.checkpoint.spark_logs.begin_sync()
+            self._outside.checkpoint.spark_log_sync.begin_sync()
             try:
                 self._play(protocol.BatchCame(batch_id, *self._outside.checkpoint.spark_log.around(batch_id)))
             finally:
@@ -129,7 +129,7 @@ class EpochDriver:
             except FencedError:
                 raise
             except Exception as error:
-                if self._stopped:
+                if self.is_stopped:
                     raise Stopped() from error
                 self._begin()
                 raise
@@ -138,32 +138,32 @@ class EpochDriver:
 
     def refuse_further_batches(self) -> None:
         """Let no batch start, the running one end before its next step, and a clean-up end at once."""
-        self._stopped = True
+        self.is_stopped = True
         if self._is_cleaning:
             self._outside.session.sparkContext.cancelJobsWithTag(self._tag)
 
     def close(self) -> None:
         """Wait for the running batch, and give up the checkpoint."""
-        self._stopped = True
+        self.is_stopped = True
         with self._gate:
             self._outside.checkpoint.release()
 
     def _play(self, event: protocol.Event) -> None:
         """Drive until nothing is left to do. After a failure nothing more is done, and whoever asks is told of it."""
-        if self._stopped or self._drive.state.is_closed:
+        if self.is_stopped or self._drive.state.is_closed:
             raise self._cause or Stopped()
         try:
             with plain_errors():
                 self._drive.play(event)
         except Exception as error:
-            self._cause = None if self._stopped else error
+            self._cause = None if self.is_stopped else error
             raise
-        if self._stopped or self._drive.state.is_closed:
+        if self.is_stopped or self._drive.state.is_closed:
             raise Stopped()
 
     def _results_so_far(self) -> int:
         last = self._drive.state.last
-        return 0 if last is None else last.counters.get("results", 0)
+        return 0 if last is None else last.counters.of(RESULTS)
 
     # The handlers of commands
 
@@ -193,7 +193,7 @@ class EpochDriver:
         clock = Clock(now_ms(), outside.idle_timeout_ms, self._started_ms)
         after = manifest_after(plan, before, epoch, outcome, clock, events=events, results_in=outside.results.place)
         remove_results(outside.results.folder, left_over(outcome, after))
-        self._ran = Ran(epoch, before, outcome, events, Times(started, time.monotonic()))
+        self._telling.ran = Ran(epoch, before, outcome, events, Times(started, time.monotonic()))
         return protocol.JobDone(after)
 
     def _commit(self, command: protocol.Commit) -> protocol.Event:
@@ -201,20 +201,19 @@ class EpochDriver:
         if is_ours and self._changing is not None:
             self.coordinator = self.coordinator.migrated(self._changing, self._before(self._drive.state.last))
             self.plan = self._changing.plan
-        self._note_time("committed")
+        self._telling.note_time("committed")
         return protocol.Committed() if is_ours else protocol.Fenced()
 
     def _send(self, command: protocol.Send) -> protocol.Event:
         failpoint("before-sink")
-        is_recovery = self._ran is None
-        results = self._outside.results
+        is_recovery, results = self._telling.ran is None, self._outside.results
         self._outside.sink.deliver(
             delivery(results, self.plan, command.manifest, self._rowless, is_recovery=is_recovery)
         )
         failpoint("after-sink")
-        if self._ran is None:
+        if is_recovery:
             self._outside.note_resent(command.manifest)
-        self._note_time("sent")
+        self._telling.note_time("sent")
         return protocol.Sent()
 
     def _acknowledge(self, command: protocol.Acknowledge) -> protocol.Event:
@@ -233,23 +232,8 @@ class EpochDriver:
         self._outside.sweep(command.live, command.seen)
 
     def _tell(self, command: protocol.Tell) -> None:
-        """What a committed epoch did; what is learned from it is kept."""
-        ran, after, checkpoint = self._ran, command.manifest, self._outside.checkpoint
-        assert ran is not None
-        self._ran, self._untold = None, []
-        checkpoint.events.append(after.events)
-        if not ran.outcome.reports:
-            self._outside.on_progress(resting(self._outside.results.query, self.plan, after))
-            return
-        self.coordinator.note(command.epoch, after, ran.outcome.reports)
-        checkpoint.write_statistics(self.coordinator.ledger.table(after.placement))
-        since, self._started = self._started, ran.times.started
-        groups = self.coordinator.ledger.summary()
-        self._outside.on_progress(progress_of(self._outside.results.query, self.plan, ran, after, since, groups))
-
-    def _note_time(self, step: str) -> None:
-        if self._ran is not None:
-            self._ran = replace(self._ran, times=self._ran.times._replace(**{step: time.monotonic()}))
+        self._untold = []
+        self._telling.tell(self.plan, self.coordinator, command.manifest)
 
     def _before(self, last: Manifest | None) -> Manifest:
         """The state dealt out over the slots of this run."""

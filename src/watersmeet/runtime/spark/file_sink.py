@@ -26,12 +26,13 @@ from pyspark.sql.types import StructType
 
 from watersmeet.errors import SinkError
 from watersmeet.plan.aggregate import OutputMode
-from watersmeet.runtime.spark.sinks import Delivery, jvm_class, only_appends
+from watersmeet.runtime.spark.sink_places import writing_results
+from watersmeet.runtime.spark.sinks import Delivery, PartFolder, SinkRun, jvm_class, only_appends
 from watersmeet.runtime.spark.storable import unsupported_type
 from watersmeet.state.part_files import ANYBODY, Maker
 from watersmeet.state.sink_folder import LOG_FOLDER, Parts, SinkFolder
 from watersmeet.state.sink_owner import MARK, Owner
-from watersmeet.state.storage import create, local_path, writing
+from watersmeet.state.storage import create, local_path
 
 FILE_FORMATS = {
     "parquet": "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat",
@@ -60,6 +61,13 @@ class FileSink:
     def description(self) -> str:
         return f"FileSink[{self.format}:{self.path}]"
 
+    def for_run(self, run: SinkRun) -> FileSink:
+        self._require_types(run.session, run.schema)
+        located = self.located(run.session, run.maker)
+        located._require_owner(run.session, run.owner)
+        located._require_epochs(run.session, run.sent, run.committed)
+        return located
+
     def located(self, spark: SparkSession, maker: Maker) -> FileSink:
         """The sink of a checkpoint, knowing what kind of storage its path is on."""
         is_local = self._files(spark).getUri().getScheme() == "file"
@@ -69,14 +77,16 @@ class FileSink:
         if mode != "append":
             raise only_appends(f"{self.format} files", mode)
 
-    def require_types(self, spark: SparkSession, schema: StructType) -> None:
+    def _require_types(self, spark: SparkSession, schema: StructType) -> None:
         """Refuse a column that the format cannot hold: when it is written, its epoch is committed."""
         writer = jvm_class(spark, FILE_FORMATS[self.format])()
         for field in schema.fields:
-            if not writer.supportDataType(spark._jsparkSession.parseDataType(field.dataType.json())):
+            if field.name not in self.partition_by and not writer.supportDataType(
+                spark._jsparkSession.parseDataType(field.dataType.json())
+            ):
                 raise unsupported_type(field, f"{self.format} files cannot hold that")
 
-    def require_epochs(self, spark: SparkSession, sent: int, committed: int) -> None:
+    def _require_epochs(self, spark: SparkSession, sent: int, committed: int) -> None:
         """The folder must end with an epoch from `sent` (the last one it surely has) to `committed`; -1 is none.
 
         Where it ends later, epochs would be taken for known ones and left out; where it ends earlier, its log would
@@ -95,7 +105,7 @@ class FileSink:
                 hint="a file sink cannot move: continue with the path that the query has written to before",
             )
 
-    def require_owner(self, spark: SparkSession, owner: Owner) -> None:
+    def _require_owner(self, spark: SparkSession, owner: Owner) -> None:
         """Refuse a folder that another checkpoint has taken."""
         mark, files = self._log_path(spark, MARK), self._files(spark)
         if files.exists(mark):
@@ -105,16 +115,16 @@ class FileSink:
             finally:
                 stream.close()
 
-    def claim(self, spark: SparkSession, owner: Owner) -> None:
-        """Take the folder for a checkpoint, unless another has: of two that start at once, one is refused. To be called
-        when nothing is left that may refuse the query: it is the first write to the sink."""
+    def claim(self, run: SinkRun) -> None:
+        """Take the folder for a checkpoint, unless another has: of two that start at once, one is refused."""
+        spark, owner = run.session, run.owner
         if self.local is not None:
-            with writing(self.local.folder):
+            with writing_results(self.local.folder):
                 self.local.prepare()
             create(self.local.log.folder / MARK, owner.to_json())
         else:
             self._create(spark, owner.to_json())
-        self.require_owner(spark, owner)
+        self._require_owner(spark, owner)
         self.open_log(spark)
 
     def _create(self, spark: SparkSession, data: bytes) -> None:
@@ -181,16 +191,14 @@ class FileSink:
         sessions.setActiveSession(spark._jsparkSession)
         sink.addBatch(epoch, results._jdf)
 
-    def takes_part_files(self, is_plain: bool) -> bool:
-        """Whether tasks may write results into the folder themselves: plain columns, as Parquet, on a shared path."""
+    def part_folder(self, *, is_plain: bool) -> PartFolder | None:
+        """The folder, for plain columns as Parquet on a shared path."""
         options = {name.lower(): value.lower() for name, value in self.options.items()}
+        compression = options.get("compression", "snappy")
         simple = self.format == "parquet" and not self.partition_by and options.keys() <= {"path", "compression"}
-        return is_plain and simple and self.compression in COMPRESSIONS and self.local is not None
-
-    @property
-    def compression(self) -> str:
-        options = {name.lower(): value.lower() for name, value in self.options.items()}
-        return options.get("compression", "snappy")
+        if self.local is None or not (is_plain and simple and compression in COMPRESSIONS):
+            return None
+        return PartFolder(self.local.folder, compression)
 
     def _add(self, spark: SparkSession, epoch: int, parts: Parts) -> None:
         """Name files as the results of an epoch; if the log knows the epoch, it has these."""

@@ -32,7 +32,7 @@ from watersmeet.epoch.tasks import feeding_stage, feeds_in, tasks_of
 from watersmeet.plan.frame import REPORT, STAGE
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.runtime.spark.frames import filtered, frames, hashed, observed_intake, of_stage, split
-from watersmeet.runtime.spark.grouping import sent_schema, shown_schema, struct_of, to_groups
+from watersmeet.runtime.spark.group_exchange import sent_schema, shown_schema, struct_of, to_groups
 from watersmeet.runtime.spark.results import REPORTS_DDL, ResultPath, with_expressions
 from watersmeet.runtime.spark.slot_work import Folders, feed_work, group_work, slot_work
 from watersmeet.runtime.spark.source import spark_type

@@ -23,6 +23,7 @@ from watersmeet.errors import OptionError, WatersmeetError
 from watersmeet.state.host_sweep import MARKER
 from watersmeet.state.private_folder import PARTIAL, PrivateFolder, make_private
 from watersmeet.state.tiers import SUFFIX
+from watersmeet.units import format_bytes
 
 DEFAULT_LOCATION = "/dev/shm"
 PREFIX = "watersmeet-"
@@ -52,7 +53,8 @@ def require_room(folder: Path | None, slots: int, budget_bytes: int | None) -> N
     free = shutil.disk_usage(root).free
     if budget_bytes * slots > free:
         raise OptionError(
-            f"memoryBudget {budget_bytes} bytes x {slots} slots do not fit into {root}: {free} bytes are free",
+            f"memoryBudget {format_bytes(budget_bytes)} x {slots} slots do not fit into {root}: "
+            f"{format_bytes(free)} are free",
             hint="lower memoryBudget or slots, or name a larger tmpfs with memoryLocation",
         )
 
@@ -64,7 +66,9 @@ def _root(location: str) -> Path | None:
             return None
         raise OptionError(f"memoryLocation {location} is not a folder", hint="name a mounted tmpfs, such as /dev/shm")
     if not os.access(root, os.W_OK):
-        raise OptionError(f"memoryLocation {location} is not writable")
+        raise OptionError(
+            f"memoryLocation {location} is not writable", hint="name another tmpfs, or make it writable for your user"
+        )
     return root
 
 

@@ -1,9 +1,13 @@
-"""The options of a join: case-insensitive strings, with session defaults under `spark.watersmeet.`."""
+"""The options of a join: case-insensitive strings, with session defaults under `spark.watersmeet.`.
+
+They are one table, `KNOWN`. Checks, `--help` and the tables in README.md and docs/queries.md follow from it. A new
+option is an entry there and a field of `JoinOptions`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -14,32 +18,15 @@ from watersmeet.adaptation.spilling import DEFAULT_FRACTION
 from watersmeet.errors import OptionError, unknown_name
 from watersmeet.optimizer.strategies import AUTO
 from watersmeet.plan.partitioning import DEFAULT_PARTITIONS, PARTITIONS_MAX
+from watersmeet.plan.spillable import INTERVALS
 from watersmeet.runtime.spark.memory import DEFAULT_LOCATION, budget_per_slot
+from watersmeet.runtime.spark.session_settings import session_options
 from watersmeet.units import parse_bytes, parse_duration_us
 
 OptionValue = str | Policy
-DEFAULT_CPU_BUDGET = 1.0
-DEFAULT_EXPLORATION_US = 100_000
-PREFIX = "spark.watersmeet."
-KNOWN = {
-    "slots": "workers of the join; default: the cores Spark offers",
-    "plan": "the join tree, such as (a b c) or ((a b) c); mjoin, bjtree; or how to find it: auto, mjoin-init, "
-    "bjtree-init, exhaustive; default auto",
-    "cpuBudget": "CPU seconds a second per slot that a plan may cost, such as 0.8; default: 1",
-    "explorationTime": "extra time for the plan search; default 100 ms",
-    "rehearse": "adaptations to carry out right after given epochs, such as 2: migrate ((a b) c); default: none",
-    "partitions": f"partition groups, fixed for the life of a checkpoint; default {DEFAULT_PARTITIONS}",
-    "memoryBudget": "bytes of state in memory per slot, such as 512m; default: half of what is free / slots",
-    "spill": "which state leaves memory when the budget is exceeded: bottom-up, local-output, global-output, "
-    "global-output-penalty, push-more-productive, random, largest, balanced, rate-based, or off; "
-    f"default {DEFAULT_POLICY}",
-    "spillFraction": f"the part of the state in memory that one spill removes; default {DEFAULT_FRACTION}",
-    "spillUpkeep": f"how statistics of partition groups age: cumulative, reset or ewma; default {DEFAULT_UPKEEP}",
-    "memoryLocation": f"a tmpfs for state in memory; default {DEFAULT_LOCATION}",
-    "confidence": "level of the intervals of running SUM, COUNT and AVG, such as 0.95; default: none",
-    "expectedRows": "rows that each stream will have, for confidence, such as a=1000000, b=500000; default: none",
-    "idleTimeout": "a stream silent for longer no longer holds the watermark back; default: off",
-}
+Given = Mapping[str, OptionValue]
+"""Options that have been set, by name."""
+OFF = ("off", "false", "none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +42,39 @@ class JoinOptions:
     """Per slot; None where there is no tmpfs and nothing was said."""
     memory_location: str
     idle_timeout_ms: int | None
-    confidence: float | None = None
-    expected_rows: Mapping[str, int] = field(default_factory=dict)
-    spill: Policy | None = None
-    spill_fraction: float = DEFAULT_FRACTION
-    spill_upkeep: str = DEFAULT_UPKEEP
-    rehearse: str = ""
+    confidence: float | None
+    expected_rows: Mapping[str, int]
+    spill: Policy | None
+    spill_fraction: float
+    spill_upkeep: str
+    rehearse: str
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option: its names in texts and in `JoinOptions`, how it is read, and how it is described."""
+
+    name: str
+    field: str
+    parse: Callable[[str, Given], Any]
+    """The value of a text; what else was set may bound it."""
+    meaning: str
+    default: str | None = None
+    """The text that is read if none is given; None: there is no value, or one that depends on the machine."""
+    otherwise: str = ""
+    """How a missing default is described."""
+    takes_function: bool = False
+
+    @property
+    def default_text(self) -> str:
+        """The default as documents show it."""
+        if not self.default:
+            return self.otherwise
+        return self.default if self.default.replace(".", "").isdigit() else f"`{self.default}`"
+
+    def value(self, given: Given) -> Any:
+        text = given.get(self.name, self.default)
+        return self.parse(text, given) if isinstance(text, str) else text
 
 
 def option_name(name: str) -> str:
@@ -71,105 +85,91 @@ def option_name(name: str) -> str:
     raise unknown_name("option", "options", name, KNOWN, "UNKNOWN_OPTION")
 
 
-def option_text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def resolve(spark: SparkSession, given: Mapping[str, OptionValue]) -> JoinOptions:
+def resolve(spark: SparkSession, given: Given) -> JoinOptions:
     """Options as given, else from the session, else the defaults."""
-    text = {name: spark.conf.get(PREFIX + name, None) for name in KNOWN}
-    text |= {name: value for name, value in given.items() if isinstance(value, str)}
-    policies = [value for value in given.values() if not isinstance(value, str)]
-    slots = text["slots"]
-    partitions = _whole("partitions", text["partitions"] or str(DEFAULT_PARTITIONS), PARTITIONS_MAX)
-    count = spark.sparkContext.defaultParallelism if slots is None else _whole("slots", slots, partitions)
-    budget, idle = text["memoryBudget"], text["idleTimeout"]
-    location, count = text["memoryLocation"] or DEFAULT_LOCATION, min(count, partitions)
-    return JoinOptions(
-        slots=count,
-        plan=(text["plan"] or AUTO).strip(),
-        cpu_budget=_cpu_budget(text["cpuBudget"]),
-        exploration_s=_exploration_s(text["explorationTime"]),
-        partitions=partitions,
-        memory_budget_bytes=budget_per_slot(location, count, None if budget is None else parse_bytes(budget)),
-        memory_location=location,
-        idle_timeout_ms=None if idle is None else parse_duration_us(idle) // 1000,
-        confidence=_level(text["confidence"]),
-        expected_rows=_expected(text["expectedRows"]),
-        spill=_policy(policies[0] if policies else text["spill"], text["confidence"]),
-        spill_fraction=_fraction(text["spillFraction"]),
-        spill_upkeep=_upkeep(text["spillUpkeep"]),
-        rehearse=text["rehearse"] or "",
+    return read_options({**session_options(spark, KNOWN), **given}, spark.sparkContext.defaultParallelism)
+
+
+def read_options(given: Given, parallelism: int) -> JoinOptions:
+    """Options as values; refuses what cannot be read, and what does not fit together. `parallelism` is how many slots
+    there are by default."""
+    values = {option.field: option.value(given) for option in KNOWN.values()}
+    values["slots"] = min(values["slots"] or parallelism, values["partitions"])
+    values["memory_budget_bytes"] = budget_per_slot(
+        values["memory_location"], values["slots"], values["memory_budget_bytes"]
     )
-
-
-def _cpu_budget(text: str | None) -> float:
-    try:
-        budget = DEFAULT_CPU_BUDGET if text is None else float(text)
-    except ValueError:
-        budget = 0.0
-    if not 0 < budget < float("inf"):
+    if values["confidence"] is not None and "spill" in given and values["spill"] is not None:
         raise OptionError(
-            f"option cpuBudget must be a number more than 0, not '{text}'",
-            hint="CPU seconds a second that a slot may use, such as 0.8",
-        )
-    return budget
-
-
-def _exploration_s(text: str | None) -> float:
-    return (DEFAULT_EXPLORATION_US if text is None else parse_duration_us(text, allow_zero=True)) / 1e6
-
-
-def _policy(given: OptionValue | None, confidence: str | None) -> Policy | None:
-    """Intervals count on every result of the rows that have arrived, so none may be owed."""
-    is_off = isinstance(given, str) and given.strip().lower() in ("off", "false", "none")
-    if confidence is not None and given is not None and not is_off:
-        raise OptionError(
-            "options confidence and spill exclude each other: intervals are wrong while results are owed",
+            f"options confidence and spill exclude each other: {INTERVALS}",
             hint="leave spill out; with confidence, state beyond the budget stays in use on disk",
         )
-    if is_off or confidence is not None:
-        return None
-    return policy_named(given or DEFAULT_POLICY) if given is None or isinstance(given, str) else given
+    return JoinOptions(**values)
 
 
-def _fraction(text: str | None) -> float:
-    try:
-        fraction = DEFAULT_FRACTION if text is None else float(text)
-    except ValueError:
-        fraction = 0.0
-    if not 0 < fraction <= 1:
-        raise OptionError(
-            f"option spillFraction must be a number more than 0 and at most 1, not '{text}'", hint="such as 0.3"
-        )
-    return fraction
+# The parsers
 
 
-def _upkeep(text: str | None) -> str:
-    name = text or DEFAULT_UPKEEP
-    upkeep_named(name)
-    return name.strip().lower()
+def _whole(name: str, largest: Callable[[Given], int]) -> Callable[[str, Given], int]:
+    def parse(text: str, given: Given) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = 0
+        if not 1 <= value <= largest(given):
+            raise OptionError(
+                f"option {name} must be a whole number from 1 to {largest(given)}, not '{text}'", hint="such as 4"
+            )
+        return value
+
+    return parse
 
 
-def _level(text: str | None) -> float | None:
-    if text is None:
-        return None
-    try:
-        level = float(text)
-    except ValueError:
-        level = 0.0
-    if not 0.5 <= level <= 0.999:
-        raise OptionError(f"option confidence must be a number from 0.5 to 0.999, not '{text}'", hint="such as 0.95")
-    return level
+def _number(name: str, bounds: str, fits: Callable[[float], bool], hint: str) -> Callable[[str, Given], float]:
+    def parse(text: str, _: Given) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = float("nan")
+        if not fits(value):
+            raise OptionError(f"option {name} must be a number {bounds}, not '{text}'", hint=hint)
+        return value
+
+    return parse
 
 
-def _expected(text: str | None) -> dict[str, int]:
+def _named(name: str, read: Callable[[str], Any]) -> Callable[[str, Given], Any]:
+    """A duration or a size; an error names the option."""
+
+    def parse(text: str, _: Given) -> Any:
+        try:
+            return read(text)
+        except OptionError as error:
+            named = f"option {name}: {error.message}"
+            raise OptionError(named, hint=error.hint, error_class=error.error_class) from None
+
+    return parse
+
+
+def _partitions(given: Given) -> int:
+    return KNOWN["partitions"].value(given)
+
+
+def _policy(text: str, _: Given) -> Policy | None:
+    return None if text.strip().lower() in OFF else policy_named(text)
+
+
+def _upkeep(text: str, _: Given) -> str:
+    upkeep_named(text)
+    return text.strip().lower()
+
+
+def _expected(text: str, _: Given) -> dict[str, int]:
     """Rows by stream, from `a=1000000, b=500000`."""
     found: dict[str, int] = {}
-    for part in (text or "").split(","):
+    for part in text.split(","):
         if not part.strip():
             continue
-        name, _, rows = part.partition("=")
+        name, _equals, rows = part.partition("=")
         if not name.strip() or not rows.strip().isdigit() or int(rows) < 1:
             raise OptionError(
                 f"option expectedRows cannot be read at '{part.strip()}'", hint="write it as a=1000000, b=500000"
@@ -178,11 +178,117 @@ def _expected(text: str | None) -> dict[str, int]:
     return found
 
 
-def _whole(name: str, text: str, largest: int) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        value = 0
-    if not 1 <= value <= largest:
-        raise OptionError(f"option {name} must be a whole number from 1 to {largest}, not '{text}'")
-    return value
+KNOWN = {
+    option.name: option
+    for option in (
+        Option(
+            "slots",
+            "slots",
+            _whole("slots", _partitions),
+            "workers of the join; may change between runs",
+            otherwise="the cores Spark offers",
+        ),
+        Option(
+            "plan",
+            "plan",
+            lambda text, _: text.strip() or AUTO,
+            "a join tree such as `((a b) c)`, or how to find one",
+            AUTO,
+        ),
+        Option(
+            "cpuBudget",
+            "cpu_budget",
+            _number(
+                "cpuBudget",
+                "more than 0",
+                lambda budget: 0 < budget < float("inf"),
+                "CPU seconds a second that a slot may use, such as 0.8",
+            ),
+            "CPU seconds per second that a plan may cost a slot",
+            "1",
+        ),
+        Option(
+            "explorationTime",
+            "exploration_s",
+            _named("explorationTime", lambda text: parse_duration_us(text, allow_zero=True) / 1e6),
+            "extra time for the plan search",
+            "100 ms",
+        ),
+        Option(
+            "rehearse",
+            "rehearse",
+            lambda text, _: text,
+            "adaptations after given epochs: `2: migrate ((a b) c)`",
+            "",
+            otherwise="none",
+        ),
+        Option(
+            "partitions",
+            "partitions",
+            _whole("partitions", lambda _: PARTITIONS_MAX),
+            "partition groups; fixed for the life of a checkpoint",
+            str(DEFAULT_PARTITIONS),
+        ),
+        Option(
+            "memoryBudget",
+            "memory_budget_bytes",
+            _named("memoryBudget", parse_bytes),
+            "bytes of state in memory per slot, such as `512m`",
+            otherwise="half of the free memory / slots",
+        ),
+        Option(
+            "spill",
+            "spill",
+            _policy,
+            "which partition groups leave memory first; `off`: none",
+            DEFAULT_POLICY,
+            takes_function=True,
+        ),
+        Option(
+            "spillFraction",
+            "spill_fraction",
+            _number(
+                "spillFraction", "more than 0 and at most 1", lambda fraction: 0 < fraction <= 1, hint="such as 0.3"
+            ),
+            "the part of the state in memory that one spill removes",
+            str(DEFAULT_FRACTION),
+        ),
+        Option(
+            "spillUpkeep",
+            "spill_upkeep",
+            _upkeep,
+            "how group statistics age: `cumulative`, `reset` or `ewma`",
+            DEFAULT_UPKEEP,
+        ),
+        Option(
+            "memoryLocation",
+            "memory_location",
+            lambda text, _: text or DEFAULT_LOCATION,
+            "a tmpfs for state in memory",
+            DEFAULT_LOCATION,
+        ),
+        Option(
+            "confidence",
+            "confidence",
+            _number("confidence", "from 0.5 to 0.999", lambda level: 0.5 <= level <= 0.999, hint="such as 0.95"),
+            "level of the intervals of running aggregates, such as `0.95`",
+            otherwise="none",
+        ),
+        Option(
+            "expectedRows",
+            "expected_rows",
+            _expected,
+            "final rows of each stream, for `confidence`: `a=1000000, b=500000`",
+            "",
+            otherwise="none",
+        ),
+        Option(
+            "idleTimeout",
+            "idle_timeout_ms",
+            _named("idleTimeout", lambda text: parse_duration_us(text) // 1000),
+            "after this silence a stream no longer holds the watermark back",
+            otherwise="off",
+        ),
+    )
+}
+"""All options, by name, in the order of the documents."""

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from watersmeet.errors import error_from_worker
+from watersmeet.errors import WatersmeetError, error_from_worker
 from watersmeet.observe.progress import EpochProgress
-from watersmeet.runtime.spark.file_sink import FileSink
 from watersmeet.runtime.spark.results import ResultPath
 from watersmeet.runtime.spark.sinks import Sink
 from watersmeet.runtime.spark.slot_work import Folders
@@ -21,6 +21,16 @@ from watersmeet.state.outbox import rows_in
 
 OF_SINK = "sink:"
 """How the paths of files begin that lie in the sink's folder."""
+
+
+ALL_CANCELLED = "as part of cancellation of all jobs"
+"""Spark's words for jobs that Ctrl-C or `cancelAllJobs` has ended."""
+
+
+class JobsCancelled(WatersmeetError):
+    """All jobs were cancelled, and with them the epoch."""
+
+    default_error_class = "JOBS_CANCELLED"
 
 
 class Stopped(Exception):
@@ -47,15 +57,13 @@ class Outside:
 
     def files(self) -> frozenset[str]:
         """All that may be left over of earlier runs, in the checkpoint and in the sink's folder."""
-        leftovers = self.sink.leftovers() if isinstance(self.sink, FileSink) else ()
-        return self.checkpoint.files() | {f"{OF_SINK}{name}" for name in leftovers}
+        return self.checkpoint.files() | {f"{OF_SINK}{name}" for name in self.sink.leftovers()}
 
     def sweep(self, live: Manifest, seen: frozenset[str]) -> None:
         """Remove those of the files that neither the last manifest nor the sink's log names."""
         of_sink = frozenset(name for name in seen if name.startswith(OF_SINK))
         self.checkpoint.sweep(live, seen - of_sink)
-        if isinstance(self.sink, FileSink):
-            self.sink.sweep(frozenset(name.removeprefix(OF_SINK) for name in of_sink))
+        self.sink.sweep(frozenset(name.removeprefix(OF_SINK) for name in of_sink))
 
 
 def clone_of(session: SparkSession) -> SparkSession:
@@ -65,11 +73,18 @@ def clone_of(session: SparkSession) -> SparkSession:
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """Errors of ours that a Python worker raised, as they were there."""
+    """Errors of ours that a Python worker raised, as they were there; and one in place of the text of a cancelled
+    job."""
     try:
         yield
-    except PySparkException as error:
-        found = error_from_worker(str(error))
+    except (PySparkException, Py4JError) as error:
+        text = str(error)
+        if ALL_CANCELLED in text:
+            raise JobsCancelled(
+                "all jobs of Spark were cancelled, by Ctrl-C or cancelAllJobs()",
+                hint="start the query again: it goes on from its checkpoint",
+            ) from error
+        found = error_from_worker(text)
         if found is None:
             raise
         raise found from error

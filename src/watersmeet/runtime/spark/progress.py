@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from watersmeet.epoch.after import counts_of, is_gauge
+from watersmeet.epoch.after import counts_of
 from watersmeet.epoch.events import Event
-from watersmeet.epoch.kinds import Backfill, Build, Cleaning, Closing, Epoch
+from watersmeet.epoch.kinds import Backfill, Build, Cleaning, Closing, Epoch, Switch
 from watersmeet.epoch.owing import groups_left
 from watersmeet.epoch.task import Outcome, SlotReport, intake_of
 from watersmeet.observe.progress import EpochProgress
-from watersmeet.observe.statistics import arrivals, costs, selectivities, stores
+from watersmeet.observe.statistics import arrivals, costs, selectivities, slots, stores
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.query.logical import JoinQuery
 from watersmeet.state.manifest import Manifest
+from watersmeet.state.measures import LATE, MEMORY_BYTES, NO_EVENT_TIME, NULL_KEY, Counts
 
 
 class Times(NamedTuple):
@@ -45,17 +46,14 @@ def progress_of(
     summary of what is known of partition groups."""
     times, reports, intake = ran.times, ran.outcome.reports, ran.outcome.intake
     seconds = times.started - since if since is not None else times.sent - times.started
-    counts = {
-        name: count for name, count in counts_of(reports, is_shown=after.outbox.shows).items() if not is_gauge(name)
-    }
-    gauges = {name: count for name, count in after.totals.items() if is_gauge(name)}
+    counts = counts_of(reports, is_shown=after.outbox.shows).counters()
     return EpochProgress(
         epoch=after.epoch,
         batch=-1 if after.batch is None else after.batch,
         slots=after.slots,
         rows=dict(zip((s.name for s in query.streams), intake.rows, strict=True)),
-        counts=counts | gauges,
-        slot_counts=tuple(dict(report.counts) for report in reports),
+        counts=counts.with_values(after.totals.gauges()),
+        slot_counts=tuple(report.counts for report in reports),
         totals=after.totals,
         watermark_us=after.watermark_us,
         times_max_us=after.times_max_us,
@@ -65,7 +63,7 @@ def progress_of(
         sink_ms=round((times.sent - times.committed) * 1000),
         statistics=_statistics(query, plan, ran, after, seconds, groups),
         events=tuple(ran.events),
-        is_cleaning=isinstance(ran.epoch, Cleaning | Build | Backfill),
+        is_cleaning=isinstance(ran.epoch, Cleaning | Build | Backfill | Switch),
         is_closing=isinstance(ran.epoch, Closing),
         owing_groups=groups_left(plan, after),
         watermark_used_us=ran.before.watermark_us,
@@ -80,7 +78,7 @@ def resting(query: JoinQuery, plan: JoinPlan, manifest: Manifest) -> EpochProgre
         batch=-1 if manifest.batch is None else manifest.batch,
         slots=manifest.slots,
         rows={stream.name: 0 for stream in query.streams},
-        counts={name: n for name, n in manifest.totals.items() if is_gauge(name) and name != "memory_bytes"},
+        counts=manifest.totals.gauges().without(MEMORY_BYTES),
         slot_counts=(),
         totals=manifest.totals,
         watermark_us=manifest.watermark_us,
@@ -95,9 +93,9 @@ def resting(query: JoinQuery, plan: JoinPlan, manifest: Manifest) -> EpochProgre
     )
 
 
-def _kept(plan: JoinPlan, reports: Sequence[SlotReport], counts: Mapping[str, int]) -> int:
+def _kept(plan: JoinPlan, reports: Sequence[SlotReport], counts: Counts) -> int:
     """Rows that slots have seen and not dropped."""
-    dropped = sum(n for name, n in counts.items() if name.split(".")[0] in ("late", "null_key", "no_event_time"))
+    dropped = sum(counts.sum(reason) for reason in (LATE, NULL_KEY, NO_EVENT_TIME))
     return max(0, sum(intake_of(plan, reports).rows) - dropped)
 
 
@@ -110,5 +108,6 @@ def _statistics(
         "selectivities": selectivities(query, plan, after.totals),
         "stores": stores(after.totals),
         "costsNs": costs(after.totals),
+        "slots": slots(ran.outcome.reports),
         "partitionGroups": groups,
     }

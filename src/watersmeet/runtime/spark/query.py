@@ -1,13 +1,16 @@
 """The handle of a running join, with the surface of Spark's `StreamingQuery`.
 
 It wraps the Structured Streaming query that runs underneath; what that one calls progress is extended by ours. When the
-query ends, in whatever way, the checkpoint is released and the memory tier emptied before `awaitTermination` returns.
+query ends, in whatever way, the checkpoint is released (and removed, if it is temporary) and the memory tier emptied
+before `awaitTermination` returns.
 """
 
 from __future__ import annotations
 
+import atexit
 import json
 import threading
+import time
 from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,9 +23,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from watersmeet.adaptation.coordinator import ASKED_FOR, STREAM_HAS_ENDED
 from watersmeet.adaptation.migration import migration_now, strategy_named
-from watersmeet.epoch.protocol import Migrate
+from watersmeet.epoch.goals import Abort, Migrate
 from watersmeet.errors import WatersmeetError
 from watersmeet.observe.explain import explain_text
+from watersmeet.observe.group_cpu import with_cpu
 from watersmeet.observe.measured import measured
 from watersmeet.observe.progress import EpochProgress, merged_progress, with_closing
 from watersmeet.planning.planner import NOTHING_SEEN, Planner, explain_mode
@@ -30,8 +34,12 @@ from watersmeet.runtime.spark.driver import EpochDriver
 from watersmeet.runtime.spark.join_progress import Forwarding, JoinProgress
 from watersmeet.runtime.spark.memory import empty_run
 from watersmeet.runtime.spark.outside import Stopped
+from watersmeet.runtime.spark.stopping import await_tasks
+from watersmeet.state.temporary import TemporaryFolder
 
 PROGRESS_KEPT = 100
+STOPPED_WITHIN_S = 5.0
+"""How long the end of the interpreter waits for that of a query."""
 
 
 class JoinQueryHandle:
@@ -46,6 +54,7 @@ class JoinQueryHandle:
         memory: Path | None,
         *,
         is_finite: bool,
+        temporary: TemporaryFolder | None = None,
     ) -> None:
         """`found` is the state at the start; `is_finite`: the stream ends by itself, and what is owed is emitted
         then."""
@@ -54,19 +63,21 @@ class JoinQueryHandle:
         self._migrated: Mapping[str, Any] | None = None
         self._listeners: list[tuple[StreamingQueryListener, Forwarding]] = []
         self._planner, self._query = planner, planner.query
-        self._sink, self._memory = sink, memory
+        self._sink, self._memory, self._temporary = sink, memory, temporary
         self._epochs: deque[EpochProgress] = deque(maxlen=PROGRESS_KEPT)
         self._inner: StreamingQuery
         self._driver: EpochDriver
         self._watcher: IO[bytes] | None = None
         self._stopped = False
         self._error: Exception | None = None
-        self._ended = threading.Event()
+        self._stop_asked, self._ended = threading.Event(), threading.Event()
 
     def _attach(self, inner: StreamingQuery, driver: EpochDriver, watcher: IO[bytes] | None) -> JoinQueryHandle:
         """Take charge of the started query."""
         self._inner, self._driver, self._watcher = inner, driver, watcher
         threading.Thread(target=self._watch, name=f"watersmeet-{inner.runId}", daemon=True).start()
+        threading.Thread(target=self._stop_when_asked, name=f"watersmeet-stop-{inner.runId}", daemon=True).start()
+        atexit.register(self._stop_at_exit)
         return self
 
     @property
@@ -156,13 +167,34 @@ class JoinQueryHandle:
             ) from None
 
     def migrate(self, plan: str, strategy: str = "auto") -> None:
-        """Change the join tree of the running query; returns when it runs by it. Arrivals wait meanwhile.
+        """Change the join tree of the running query; returns when it runs by it (`moving-state`), or when its state is
+        being built beside the running one's (`backfill`).
 
         Whatever is wrong with the plan or the strategy is told before anything is touched.
 
         >>> query.migrate("((a b) c)")
         """
         goal = Migrate(self._planner.plan_named(plan), strategy_named(strategy), ASKED_FOR)
+        if (going := self.migration) is not None and going["phase"] != "done":
+            raise WatersmeetError(
+                f"a migration to {going['plan']} is under way",
+                hint="wait until query.migration['phase'] is 'done', or give it up with query.abortMigration()",
+                error_class="MIGRATION_UNDER_WAY",
+            )
+        self._migrate(goal)
+
+    def abortMigration(self) -> None:
+        """Give up the migration that is under way: the query goes on by the plan that it has.
+
+        >>> query.abortMigration()
+        """
+        if (going := self.migration) is None or going["phase"] == "done":
+            raise WatersmeetError(
+                "no migration is under way", hint="query.migration says what is", error_class="NO_MIGRATION"
+            )
+        self._migrate(Abort(ASKED_FOR))
+
+    def _migrate(self, goal: Migrate | Abort) -> None:
         self._require_running("migrated")
         try:
             self._driver.migrate(goal)
@@ -184,8 +216,11 @@ class JoinQueryHandle:
         """Stop the query; an epoch in progress is abandoned, and repeated after a restart."""
         self._stopped = True
         self._driver.refuse_further_batches()
+        is_in_batch = self._inner.isActive and self._inner.status["isTriggerActive"]
         self._inner.stop()
         self._ended.wait()
+        if is_in_batch:
+            await_tasks(self._spark)
 
     def exception(self) -> Exception | None:
         """What ended the query, if it failed."""
@@ -196,9 +231,10 @@ class JoinQueryHandle:
         return None if self._stopped else self._inner.exception()
 
     def partitionGroups(self) -> pa.Table:
-        """P_size, P_output and P_inter of every partition group, its slot, its closed generations, and what spill
-        policies see of it; a pyarrow table."""
-        return self._driver.group_table()
+        """P_size, P_output and P_inter of every partition group, its slot, its closed generations, what spill policies
+        see of it, and its CPU time; a pyarrow table."""
+        last = self._epochs[-1] if self._epochs else self._resting
+        return with_cpu(self._driver.group_table(), last.totals)
 
     def explain(self, extended: bool | str = False) -> None:
         """Print the query and its plan. True or "extended": also Spark's plan of the last batch; "cost": also the
@@ -244,6 +280,26 @@ class JoinQueryHandle:
         epochs = [epoch for epoch in self._epochs if epoch.batch == batch]
         return JoinProgress.of(merged_progress(value, epochs, self._resting, self._sink, self._resent.get(batch, 0)))
 
+    def _stop_inner(self) -> None:
+        """Mark Spark's query as stopped; for its own batch, which must end before the query can."""
+        self._stop_asked.set()
+        deadline = time.monotonic() + STOPPED_WITHIN_S
+        while self._inner.isActive and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+    def _stop_when_asked(self) -> None:
+        """Stop Spark's query for those who cannot wait for its end, or cannot start a thread any more."""
+        self._stop_asked.wait()
+        if not self._ended.is_set():
+            self._inner.stop()
+
+    def _stop_at_exit(self) -> None:
+        """The interpreter ends, by Ctrl-C perhaps, and leaves the query running: end it without a word."""
+        self._stopped = True
+        self._driver.refuse_further_batches()
+        self._stop_asked.set()
+        self._ended.wait(STOPPED_WITHIN_S)
+
     def _recover(self) -> None:
         """Send what an earlier run did not, also if no rows come."""
         try:
@@ -266,7 +322,11 @@ class JoinQueryHandle:
                 empty_run(self._memory)
             if self._watcher is not None:
                 self._watcher.close()
+            if self._temporary is not None:
+                self._temporary.remove()
+            atexit.unregister(self._stop_at_exit)
             self._ended.set()
+            self._stop_asked.set()
 
 
 def epochs_of(query: JoinQueryHandle) -> list[EpochProgress]:

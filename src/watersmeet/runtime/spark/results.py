@@ -29,7 +29,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from watersmeet.engine.groups import with_intervals
+from watersmeet.engine.group_store import with_intervals
 from watersmeet.epoch.after import arrived
 from watersmeet.epoch.task_file import report_from_json, report_to_json
 from watersmeet.errors import CheckpointError, QueryError
@@ -37,7 +37,7 @@ from watersmeet.plan.frame import REPORT
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.query.expressions import quote
 from watersmeet.query.logical import JoinQuery, SelectItem, internal_name
-from watersmeet.runtime.spark.grouping import of_rows, struct_of
+from watersmeet.runtime.spark.group_exchange import of_rows, struct_of
 from watersmeet.runtime.spark.sinks import Delivery
 from watersmeet.runtime.spark.slot_work import report_rows
 from watersmeet.state.manifest import Manifest

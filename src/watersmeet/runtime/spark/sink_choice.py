@@ -10,14 +10,22 @@ from pyspark.sql.types import StructType
 
 from watersmeet.errors import OptionError, SinkError
 from watersmeet.runtime.spark.file_sink import FILE_FORMATS, FileSink
+from watersmeet.runtime.spark.sink_formats import (
+    missing_option,
+    require_format,
+    require_one_text,
+    require_partitions,
+)
+from watersmeet.runtime.spark.sink_places import require_place, require_same_columns_in
+from watersmeet.runtime.spark.sink_tables import find_table, require_same_table, table_errors
 from watersmeet.runtime.spark.sinks import (
-    BatchSink,
-    ConsoleSink,
-    FunctionSink,
-    MemorySink,
     Sink,
     absolute,
+    batch_sink,
+    console_sink,
     file_options,
+    function_sink,
+    memory_sink,
 )
 
 
@@ -32,6 +40,7 @@ class AskedSink:
     function: Callable[[DataFrame, int], None] | None
     query_name: str | None
     is_complete: bool
+    is_format_given: bool = True
 
     def get(self, option: str) -> str | None:
         """An option; names are compared without case."""
@@ -41,46 +50,65 @@ class AskedSink:
 def sink_of(asked: AskedSink, schema: StructType) -> Sink:
     """The sink of a format; raises SinkError or OptionError where something is missing."""
     spark = asked.spark
+    require_partitions(asked.format, asked.partition_by, schema)
     if asked.function is not None:
-        return FunctionSink(asked.function)
+        return function_sink(asked.function)
     if asked.format == "console":
         rows = asked.get("numRows") or "20"
         if not rows.isdigit():
             raise OptionError(f"option numRows must be a whole number, not '{rows}'", hint="such as 20")
-        return ConsoleSink(int(rows), (asked.get("truncate") or "true").lower() == "true")
+        return console_sink(int(rows), (asked.get("truncate") or "true").lower() == "true")
     if asked.format == "memory":
         if not asked.query_name:
-            raise SinkError("the memory sink needs a queryName: it becomes the name of the view")
-        return MemorySink(spark, asked.query_name, schema, is_complete=asked.is_complete)
-    unknown = [column for column in asked.partition_by if column not in schema.names]
-    if unknown:
-        raise SinkError(f"partitionBy names {unknown}, the result has {schema.names}")
+            raise SinkError(
+                "the memory sink needs a queryName, which becomes the name of the view",
+                hint="write .queryName('results')",
+                error_class="MISSING_QUERY_NAME",
+            )
+        return memory_sink(spark, asked.query_name, schema, is_complete=asked.is_complete)
     if asked.format in FILE_FORMATS:
-        path = asked.get("path")
-        if not path:
-            raise SinkError(f"the {asked.format} sink needs a path", hint=".option('path', folder) or start(folder)")
-        return FileSink(absolute(path), asked.format, file_options(asked.options), asked.partition_by)
-    return BatchSink(asked.format, file_options(asked.options), asked.partition_by, asked.is_complete)
+        return _file_sink(asked, schema)
+    require_format(spark, asked.format, asked.options)
+    return batch_sink(asked.format, file_options(asked.options), asked.partition_by, is_complete=asked.is_complete)
+
+
+def _file_sink(asked: AskedSink, schema: StructType) -> FileSink:
+    if not (path := asked.get("path")):
+        raise missing_option(asked.format, "path")
+    path, options = absolute(path), file_options(asked.options)
+    require_one_text(asked.format, asked.partition_by, schema)
+    require_place(asked.spark, path)
+    require_same_columns_in(asked.spark, path, asked.format, options, schema, asked.partition_by)
+    return FileSink(path, asked.format, options, asked.partition_by)
 
 
 def table_sink(asked: AskedSink, table: str, schema: StructType) -> Sink:
     """A table of a file format, which is made if it does not exist."""
-    spark = asked.spark
-    if not spark.catalog.tableExists(table):
-        empty = spark.createDataFrame([], schema).write.format(asked.format)
-        if asked.partition_by:
-            empty = empty.partitionBy(*asked.partition_by)
-        if path := asked.get("path"):
-            empty = empty.option("path", path)
-        empty.saveAsTable(table)
-    details = {
-        row[0]: row[1]
-        for row in spark.sql(f"DESCRIBE TABLE EXTENDED {table}").select("col_name", "data_type").collect()
-    }
-    provider = details.get("Provider", "").lower()
+    require_partitions(asked.format, asked.partition_by, schema)
+    found = find_table(asked.spark, table)
+    provider = asked.format if found is None else found.provider
     if provider not in FILE_FORMATS:
         raise SinkError(
-            f"table {table} is kept as {provider or 'a view'}",
-            hint="use foreachBatch to write to tables of other kinds",
+            f"table {table} {'would be' if found is None else 'is'} kept as {provider}, which is no format of files",
+            hint=f"choose one of {', '.join(FILE_FORMATS)}, or write to the table with foreachBatch",
+            error_class="UNKNOWN_FORMAT",
         )
-    return FileSink(details["Location"], provider, file_options(asked.options), asked.partition_by)
+    require_one_text(provider, asked.partition_by, schema)
+    if found is None:
+        _make_table(asked, table, schema)
+        found = find_table(asked.spark, table)
+        assert found is not None
+    else:
+        given = asked.format if asked.is_format_given else None
+        require_same_table(found, given, schema, asked.partition_by)
+    return FileSink(found.location, provider, file_options(asked.options), asked.partition_by)
+
+
+def _make_table(asked: AskedSink, table: str, schema: StructType) -> None:
+    empty = asked.spark.createDataFrame([], schema).write.format(asked.format)
+    if asked.partition_by:
+        empty = empty.partitionBy(*asked.partition_by)
+    if path := asked.get("path"):
+        empty = empty.option("path", path)
+    with table_errors(table):
+        empty.saveAsTable(table)

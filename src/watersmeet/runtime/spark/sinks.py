@@ -22,7 +22,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -30,6 +30,8 @@ from pyspark.sql.types import StructType
 from watersmeet.errors import SinkError
 from watersmeet.plan.aggregate import OutputMode
 from watersmeet.state.manifest import ResultFile
+from watersmeet.state.part_files import Maker
+from watersmeet.state.sink_owner import Owner
 
 KEYED_FORMATS = ("kafka", "noop")
 """Batch formats in which a later row can stand for an earlier one."""
@@ -47,8 +49,30 @@ class Delivery:
     read: Callable[[], DataFrame]
 
 
+@dataclass(frozen=True, slots=True)
+class SinkRun:
+    """The run of a query that a sink is to serve."""
+
+    session: SparkSession
+    schema: StructType
+    """Of the results."""
+    owner: Owner
+    maker: Maker
+    sent: int
+    """The last epoch that the sink surely has; -1 is none."""
+    committed: int
+    """The last epoch that it may have."""
+
+
+class PartFolder(NamedTuple):
+    """A sink's own folder, into which tasks write results as Parquet."""
+
+    folder: Path
+    compression: str
+
+
 class Sink(Protocol):
-    """Takes the results of an epoch; returns when they are there to stay."""
+    """Takes the results of an epoch; `deliver` returns when they are there to stay."""
 
     @property
     def description(self) -> str: ...
@@ -56,7 +80,24 @@ class Sink(Protocol):
     def require_mode(self, mode: OutputMode) -> None:
         """Refuse an output mode that the sink cannot keep."""
 
+    def for_run(self, run: SinkRun) -> Sink:
+        """The sink as this run uses it. Refuses a run whose results it cannot hold, or that does not own it; writes
+        nothing."""
+
+    def part_folder(self, *, is_plain: bool) -> PartFolder | None:
+        """Where tasks may write results themselves; `is_plain`: these are columns of joined rows."""
+
+    def claim(self, run: SinkRun) -> None:
+        """Take the sink for the run's checkpoint: the first write to it, when nothing is left that may refuse the
+        query."""
+
     def deliver(self, delivery: Delivery) -> None: ...
+
+    def leftovers(self) -> frozenset[str]:
+        """Names of what may be left over of earlier runs of the checkpoint."""
+
+    def sweep(self, seen: frozenset[str]) -> None:
+        """Remove those leftovers that no epoch has named."""
 
 
 def jvm_class(spark: SparkSession, name: str) -> Any:
@@ -66,84 +107,88 @@ def jvm_class(spark: SparkSession, name: str) -> Any:
     return target
 
 
+def any_mode(_: OutputMode) -> None:
+    """Nothing is refused."""
+
+
 @dataclass(frozen=True, slots=True)
-class FunctionSink:
-    """The user's function, called with (DataFrame, epoch)."""
+class PlainSink:
+    """A sink that is a function of deliveries: it belongs to nobody, and runs leave nothing in it to be swept."""
 
-    function: Callable[[DataFrame, int], None]
-    description: str = "ForeachBatchSink"
+    description: str
+    write: Callable[[Delivery], None]
+    """Called for every epoch that may show something."""
+    require_mode: Callable[[OutputMode], None] = any_mode
 
-    def require_mode(self, mode: OutputMode) -> None:
-        """The function takes what it is given."""
+    def for_run(self, run: SinkRun) -> PlainSink:
+        return self
+
+    def part_folder(self, *, is_plain: bool) -> None:
+        return None
+
+    def claim(self, run: SinkRun) -> None:
+        """There is nothing to take."""
 
     def deliver(self, delivery: Delivery) -> None:
         if delivery.shows:
-            self.function(delivery.read(), delivery.epoch)
+            self.write(delivery)
+
+    def leftovers(self) -> frozenset[str]:
+        return frozenset()
+
+    def sweep(self, seen: frozenset[str]) -> None:
+        """There is nothing to sweep."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConsoleSink:
+def function_sink(function: Callable[[DataFrame, int], None]) -> PlainSink:
+    """The user's function, called with (DataFrame, epoch)."""
+    return PlainSink("ForeachBatchSink", lambda delivery: function(delivery.read(), delivery.epoch))
+
+
+def console_sink(rows: int, truncate: bool) -> PlainSink:
     """The first rows of every epoch, on the driver's standard output."""
 
-    rows: int
-    truncate: bool
-    description: str = "ConsoleSink"
+    def write(delivery: Delivery) -> None:
+        line = "-" * 43
+        print(f"{line}\nEpoch: {delivery.epoch}\n{line}", flush=True)
+        delivery.read().show(rows, truncate)
 
-    def require_mode(self, mode: OutputMode) -> None:
-        """All modes can be printed."""
-
-    def deliver(self, delivery: Delivery) -> None:
-        if delivery.shows:
-            line = "-" * 43
-            print(f"{line}\nEpoch: {delivery.epoch}\n{line}", flush=True)
-            delivery.read().show(self.rows, self.truncate)
+    return PlainSink("ConsoleSink", write)
 
 
-@dataclass(frozen=True, slots=True)
-class BatchSink:
+def batch_sink(
+    format: str, options: Mapping[str, str], partition_by: Sequence[str] = (), *, is_complete: bool = False
+) -> PlainSink:
     """Any other batch format, appended to."""
 
-    format: str
-    options: Mapping[str, str]
-    partition_by: Sequence[str] = ()
-    is_complete: bool = False
+    def require_mode(mode: OutputMode) -> None:
+        if mode == "update" and format not in KEYED_FORMATS:
+            raise only_appends(f"format '{format}'", mode)
 
-    @property
-    def description(self) -> str:
-        return f"BatchSink[{self.format}]"
-
-    def require_mode(self, mode: OutputMode) -> None:
-        if mode == "update" and self.format not in KEYED_FORMATS:
-            raise only_appends(f"format '{self.format}'", mode)
-
-    def deliver(self, delivery: Delivery) -> None:
-        if not delivery.shows:
-            return
-        mode = "overwrite" if self.is_complete else "append"
-        writer = delivery.read().write.format(self.format).options(**self.options).mode(mode)
-        if self.partition_by:
-            writer = writer.partitionBy(*self.partition_by)
+    def write(delivery: Delivery) -> None:
+        mode = "overwrite" if is_complete else "append"
+        writer = delivery.read().write.format(format).options(**options).mode(mode)
+        if partition_by:
+            writer = writer.partitionBy(*partition_by)
         writer.save()
 
+    return PlainSink(f"BatchSink[{format}]", write, require_mode)
 
-class MemorySink:
-    """Results in the driver's memory, as a temporary view under the query's name; for looking and for tests."""
 
-    def __init__(self, spark: SparkSession, name: str, schema: StructType, *, is_complete: bool = False) -> None:
-        self.description, self._is_complete = f"MemorySink[{name}]", is_complete
-        self._sink = jvm_class(spark, "org.apache.spark.sql.execution.streaming.sources.MemorySink")()
-        plan = jvm_class(spark, "org.apache.spark.sql.execution.streaming.sources.MemoryPlan")
-        jschema = spark._jsparkSession.parseDataType(schema.json())
-        attributes = jvm_class(spark, "org.apache.spark.sql.catalyst.types.DataTypeUtils").toAttributes(jschema)
-        dataset = jvm_class(spark, "org.apache.spark.sql.classic.Dataset")
-        dataset.ofRows(spark._jsparkSession, plan(self._sink, attributes)).createOrReplaceTempView(name)
+def memory_sink(spark: SparkSession, name: str, schema: StructType, *, is_complete: bool = False) -> PlainSink:
+    """Results in the driver's memory, as a temporary view under the query's name; for looking and for tests. Modes are
+    Spark's: complete replaces the rows, update adds the changed ones to them."""
+    sink = jvm_class(spark, "org.apache.spark.sql.execution.streaming.sources.MemorySink")()
+    plan = jvm_class(spark, "org.apache.spark.sql.execution.streaming.sources.MemoryPlan")
+    jschema = spark._jsparkSession.parseDataType(schema.json())
+    attributes = jvm_class(spark, "org.apache.spark.sql.catalyst.types.DataTypeUtils").toAttributes(jschema)
+    dataset = jvm_class(spark, "org.apache.spark.sql.classic.Dataset")
+    dataset.ofRows(spark._jsparkSession, plan(sink, attributes)).createOrReplaceTempView(name)
 
-    def deliver(self, delivery: Delivery) -> None:
-        if delivery.shows:
-            self._sink.write(delivery.epoch, self._is_complete, delivery.read()._jdf.collect())
+    def write(delivery: Delivery) -> None:
+        sink.write(delivery.epoch, is_complete, delivery.read()._jdf.collect())
 
-    def require_mode(self, mode: OutputMode) -> None:
-        """As Spark's: complete replaces the rows, update adds the changed ones to them."""
+    return PlainSink(f"MemorySink[{name}]", write)
 
 
 def only_appends(what: str, mode: str) -> SinkError:

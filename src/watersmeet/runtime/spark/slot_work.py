@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from watersmeet.engine.aggregate import aggregate_step
-from watersmeet.engine.outbox import Emitted
+from watersmeet.engine.emission import Emitted
 from watersmeet.engine.rebuild import fed_rows
 from watersmeet.engine.step import step
 from watersmeet.epoch.task import SlotReport, SlotTask
@@ -33,8 +33,9 @@ from watersmeet.plan.frame import REPORT, RESULTS, STAGE
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.plan.state_matching import Feed
 from watersmeet.runtime.spark.aside import Aside, for_spark, packed, unpacked
-from watersmeet.runtime.spark.grouping import received, reports_only, sent_schema, shown_schema, with_reports
+from watersmeet.runtime.spark.group_exchange import received, reports_only, sent_schema, shown_schema, with_reports
 from watersmeet.runtime.spark.memory import remove_other_runs
+from watersmeet.runtime.spark.this_worker import this_worker
 from watersmeet.state.damage import reading
 from watersmeet.state.file_names import committed_name
 from watersmeet.state.host_sweep import sweep_host
@@ -176,7 +177,7 @@ class _Writing:
         """The report, with the file; with `empty`, there is one in any case."""
         assert self._done is not None
         files = () if self._writer is None else self._writer.close(empty)
-        return report_to_json(replace(self._done, files=files))
+        return report_to_json(replace(self._done, files=files, worker=this_worker(os.environ)))
 
 
 class _Told:

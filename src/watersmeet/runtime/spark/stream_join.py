@@ -22,15 +22,15 @@ from watersmeet.observe.explain import explain_text
 from watersmeet.optimizer.join_graph import RATE_MAX
 from watersmeet.planning.planner import WAITING, explain_mode
 from watersmeet.query.cql import read_sql
-from watersmeet.query.logical import Stream
+from watersmeet.query.logical import Stream, check_stream_name
 from watersmeet.query.registered import registered
 from watersmeet.query.types import COLLATION, nullable_inside
 from watersmeet.runtime.spark import arguments
 from watersmeet.runtime.spark.join_pieces import JoinPieces
-from watersmeet.runtime.spark.options import option_name, option_text
+from watersmeet.runtime.spark.option_places import require_option_of_join
+from watersmeet.runtime.spark.options import KNOWN, option_name
 from watersmeet.runtime.spark.storable import parts_of
 from watersmeet.runtime.spark.writer import JoinStreamWriter
-from watersmeet.units import parse_duration_us
 
 
 class StreamJoin:
@@ -61,6 +61,12 @@ class StreamJoin:
                 hint="create the session with a master, such as SparkSession.builder.master('local[*]')",
                 error_class="SPARK_CONNECT",
             )
+        if not isinstance(spark, SparkSession):
+            raise QueryError(
+                f"StreamJoin takes a SparkSession, not {type(spark).__name__}",
+                hint="write StreamJoin(spark), where spark = SparkSession.builder.getOrCreate()",
+                error_class="INVALID_ARGUMENT",
+            )
         self._pieces = JoinPieces(spark)
 
     def _with(self, **changes: Any) -> StreamJoin:
@@ -81,10 +87,16 @@ class StreamJoin:
         """Add an input: any streaming DataFrame. `delay` says how late its rows may be; `window` bounds how long a row
         of this stream can wait for others, where streams differ (otherwise use `within`). What is not given of event
         time and delay is that of the DataFrame's own `withWatermark`, if it has one."""
+        arguments.text("the name of a stream", name, "write the name first: stream('orders', df)")
+        check_stream_name(name)
         if not isinstance(df, DataFrame):
             raise QueryError(
-                f"stream '{name}' must be a DataFrame, not {type(df).__name__}", error_class="NOT_A_DATAFRAME"
+                f"stream '{name}' must be a DataFrame, not {type(df).__name__}",
+                hint="read it with spark.readStream, such as spark.readStream.table('orders')",
+                error_class="NOT_A_DATAFRAME",
             )
+        if eventTime is not None:
+            arguments.text("eventTime", eventTime, "name a column, such as eventTime='ts'")
         if not df.isStreaming:
             raise QueryError(
                 f"stream '{name}' is a batch DataFrame",
@@ -153,7 +165,7 @@ class StreamJoin:
         """Keep the groups for which a condition holds; several are joined by AND."""
         return self._with(having=(*self._pieces.having, arguments.condition("having", condition)))
 
-    def sql(self, text: str, /, **streams: DataFrame) -> StreamJoin:
+    def sql(self, text: str, /, *unnamed: Any, **streams: DataFrame) -> StreamJoin:
         """The whole query as text, with streams by name; those added with `stream` can be used as well.
 
         A window follows its stream, `FROM a [RANGE 10 MINUTES], b [UNBOUNDED]`, or all have the same: `WITHIN 10
@@ -165,6 +177,13 @@ class StreamJoin:
                 hint="start a StreamJoin of its own for each query",
                 error_class="CONFLICTING_QUERY",
             )
+        if unnamed:
+            raise QueryError(
+                "sql takes streams by name",
+                hint="write sql('SELECT ... FROM a JOIN b ON a.k = b.k', a=df, b=other)",
+                error_class="INVALID_ARGUMENT",
+            )
+        arguments.text("the query of sql", text, "write sql('SELECT ... FROM a JOIN b ON a.k = b.k', a=df, b=other)")
         join = self._with(sql=read_sql(text), plain=frozenset(streams))
         for name, df in streams.items():
             join = join.stream(name, df)
@@ -174,27 +193,34 @@ class StreamJoin:
         """Say what you know of the data, so that option plan = auto need not wait for the first rows to choose a tree:
         of a stream by name, how many rows a second arrive (of event time, where there are windows); of a predicate as
         the query has it, or as `key 0` and so on in explain, which share of the pairs of rows it lets pass."""
+        arguments.text("the first argument of hint", about, "name a stream, or write a predicate as the query has it")
         if (rowsPerSecond is None) == (selectivity is None):
             raise OptionError(
                 f"hint '{about}' says nothing" if rowsPerSecond is None else f"hint '{about}' says two things",
-                hint="hint('orders', rowsPerSecond=500), or hint('orders.id = payments.id', selectivity=0.001)",
+                hint="write hint('orders', rowsPerSecond=500), or hint('orders.id = payments.id', selectivity=0.001)",
             )
         if rowsPerSecond is not None:
-            if not 0 <= rowsPerSecond <= RATE_MAX:
+            if not isinstance(rowsPerSecond, int | float) or not 0 <= rowsPerSecond <= RATE_MAX:
                 raise OptionError(
-                    f"hint '{about}': rowsPerSecond must be a number from 0 to {RATE_MAX:g}, not {rowsPerSecond}"
+                    f"hint '{about}': rowsPerSecond must be a number from 0 to {RATE_MAX:g}, not {rowsPerSecond!r}",
+                    hint="such as rowsPerSecond=500",
                 )
             return self._with(rates={**self._pieces.rates, about: float(rowsPerSecond)})
         assert selectivity is not None
-        if not 0 <= selectivity <= 1:
-            raise OptionError(f"hint '{about}': selectivity must be a share from 0 to 1, not {selectivity}")
+        if not isinstance(selectivity, int | float) or not 0 <= selectivity <= 1:
+            raise OptionError(
+                f"hint '{about}': selectivity must be a share from 0 to 1, not {selectivity!r}",
+                hint="such as selectivity=0.001",
+            )
         return self._with(selectivities=(*self._pieces.selectivities, (about, float(selectivity))))
 
     def option(self, name: str, value: Any) -> StreamJoin:
         """Set an option of the join (names are case-insensitive). `spill` may also be a policy of your own: a function
         of `GroupFigures` that gives every partition group a score; those with the lowest go first."""
+        require_option_of_join(arguments.text("the name of an option", name, "write option('name', value)"))
         known = option_name(name)
-        text = value if known == "spill" and callable(value) else option_text(value)
+        takes = KNOWN[known].takes_function and callable(value)
+        text = value if takes else arguments.option_value(known, value)
         return self._with(options={**self._pieces.options, known: text})
 
     def options(self, **options: Any) -> StreamJoin:
@@ -233,11 +259,12 @@ class StreamJoin:
     def explain(self, mode: str | None = None) -> None:
         """Print the query and its plan without running it; `explain("cost")` also the candidates for the plan side by
         side, with what they cost by the hints there are."""
+        shown = explain_mode(mode)
         planner, options = self._pieces.planner()
         print(explain_text(planner.query, planner.first_plan(), options.slots))
         if planner.waits_for_rows:
             print(WAITING)
-        if explain_mode(mode) == "cost":
+        if shown == "cost":
             print(f"\n{planner.costs_text()}")
 
 
@@ -254,7 +281,7 @@ def sql(spark: SparkSession, text: str, streams: Mapping[str, DataFrame]) -> Str
 def _event_time(name: str, df: DataFrame, given: str | None, delay: Any) -> tuple[str | None, int | None]:
     """The event time of a stream and its delay, in microseconds: as given, else as `withWatermark` says; None if nobody
     says it."""
-    delay_us = None if delay is None else parse_duration_us(arguments.duration("delay", delay), allow_zero=True)
+    delay_us = None if delay is None else arguments.duration_us("delay", delay)
     marked = _watermark(df)
     if marked is None:
         return given, delay_us

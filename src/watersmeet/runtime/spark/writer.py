@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import socket
-import tempfile
 import uuid
 import warnings
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from functools import partial
 from typing import Any, get_args
 
@@ -17,18 +17,19 @@ from pyspark.sql.types import StructType
 from watersmeet.adaptation.coordinator import Coordinator
 from watersmeet.adaptation.spilling import SpillSettings
 from watersmeet.epoch.after import nothing_yet
-from watersmeet.errors import OptionError, QueryError, SinkError
+from watersmeet.errors import OptionError, QueryError
 from watersmeet.plan.aggregate import OutputMode
 from watersmeet.plan.fingerprint import marks_of_format_1, query_marks
 from watersmeet.query.logical import JoinQuery
 from watersmeet.runtime.repair import require_tied
 from watersmeet.runtime.spark import arguments
 from watersmeet.runtime.spark.driver import EpochDriver
-from watersmeet.runtime.spark.file_sink import FILE_FORMATS, FileSink
+from watersmeet.runtime.spark.file_sink import FILE_FORMATS
 from watersmeet.runtime.spark.join_pieces import JoinPieces
 from watersmeet.runtime.spark.learning import plan_for_batch
 from watersmeet.runtime.spark.log_files import start_with_quick_log_files
 from watersmeet.runtime.spark.memory import claim, require_room, run_folder
+from watersmeet.runtime.spark.option_places import require_options_of_writer
 from watersmeet.runtime.spark.options import KNOWN, JoinOptions
 from watersmeet.runtime.spark.output_marks import output_marks, target_of
 from watersmeet.runtime.spark.outside import Outside
@@ -36,17 +37,18 @@ from watersmeet.runtime.spark.progress import resting
 from watersmeet.runtime.spark.query import JoinQueryHandle
 from watersmeet.runtime.spark.results import ResultPath
 from watersmeet.runtime.spark.sink_choice import AskedSink, sink_of, table_sink
-from watersmeet.runtime.spark.sinks import (
-    Sink,
-)
+from watersmeet.runtime.spark.sinks import Sink, SinkRun
 from watersmeet.runtime.spark.slot_work import Folders
 from watersmeet.runtime.spark.source import unite
+from watersmeet.runtime.spark.stopping import interruptible
 from watersmeet.runtime.spark.storable import require_storable
 from watersmeet.runtime.spark.workers import require_able_workers
 from watersmeet.state.checkpoint import Checkpoint
+from watersmeet.state.folder_checks import cannot_keep_state, obstacle_to_folder
 from watersmeet.state.part_files import Maker
 from watersmeet.state.sink_owner import Owner
 from watersmeet.state.storage import local_path
+from watersmeet.state.temporary import TemporaryFolder, sweep_temporary
 
 
 def _spill_settings(options: JoinOptions, budget_bytes: int | None) -> SpillSettings | None:
@@ -73,6 +75,11 @@ def _warn_of_endless_state(query: JoinQuery) -> None:
         )
 
 
+def _remove(temporary: TemporaryFolder | None) -> None:
+    if temporary is not None:
+        temporary.remove()
+
+
 TRIGGERS = ("processingTime", "once", "availableNow")
 FINITE_TRIGGERS = ("availableNow", "once")
 FLEETING_FORMATS = ("memory", "console", "foreachbatch", "noop")
@@ -85,6 +92,7 @@ class JoinStreamWriter:
     def __init__(self, join: JoinPieces) -> None:
         self._join = join
         self._format = "parquet"
+        self._is_format_given = False
         self._options: dict[str, str] = {}
         self._names: dict[str, str] = {}
         self._query_name: str | None = None
@@ -94,13 +102,15 @@ class JoinStreamWriter:
         self._mode: OutputMode = "append"
 
     def format(self, source: str) -> JoinStreamWriter:
-        self._format = source.lower()
+        self._format = arguments.text("format", source, "name a format, such as format('parquet')").strip().lower()
+        self._is_format_given = True
         return self
 
     def option(self, key: str, value: Any) -> JoinStreamWriter:
         """An option of the sink, or `checkpointLocation`; names are case-insensitive."""
+        key = arguments.text("the name of an option", key, "write option('name', value)")
         spelled = self._names.setdefault(key.lower(), key)
-        self._options[spelled] = str(value).lower() if isinstance(value, bool) else str(value)
+        self._options[spelled] = arguments.option_value(key, value)
         return self
 
     def options(self, **options: Any) -> JoinStreamWriter:
@@ -109,15 +119,14 @@ class JoinStreamWriter:
         return self
 
     def queryName(self, queryName: str) -> JoinStreamWriter:
-        if not queryName.strip():
-            raise OptionError("queryName must not be empty")
-        self._query_name = queryName
+        self._query_name = arguments.text("queryName", queryName, "name the query, such as queryName('paid')")
         return self
 
     def outputMode(self, outputMode: str) -> JoinStreamWriter:
         """Which rows an epoch sends: `append` (results that stay; the default), and for aggregates `update` (groups
         that have changed) or `complete` (all groups)."""
         modes = {mode.lower(): mode for mode in get_args(OutputMode)}
+        arguments.text("outputMode", outputMode, f"use one of {', '.join(modes)}")
         if outputMode.lower() not in modes:
             raise QueryError(
                 f"unknown output mode '{outputMode}'",
@@ -132,13 +141,13 @@ class JoinStreamWriter:
 
         >>> writer = join.writeStream.format("parquet").partitionBy("day")
         """
-        self._partition_by = arguments.columns("partitionBy", cols)
+        self._partition_by = arguments.names("partitionBy", cols)
         return self
 
     def trigger(
         self,
         *,
-        processingTime: str | None = None,
+        processingTime: str | timedelta | None = None,
         once: bool | None = None,
         continuous: str | None = None,
         availableNow: bool | None = None,
@@ -157,10 +166,18 @@ class JoinStreamWriter:
         kinds = {"processingTime": processingTime, "once": once, "availableNow": availableNow}
         given = {name: value for name, value in kinds.items() if value is not None}
         if len(given) != 1:
-            raise OptionError(f"trigger takes exactly one of {', '.join(TRIGGERS)}, not {sorted(given) or 'none'}")
+            raise OptionError(
+                f"trigger takes exactly one of {', '.join(TRIGGERS)}, not {' and '.join(sorted(given)) or 'none'}",
+                hint="write trigger(processingTime='10 seconds'), or trigger(availableNow=True)",
+            )
         for name in FINITE_TRIGGERS:
             if name in given and given[name] is not True:
-                raise OptionError(f"trigger({name}=...) takes True, not {given[name]!r}")
+                raise OptionError(
+                    f"trigger({name}=...) takes True, not {given[name]!r}", hint=f"write trigger({name}=True)"
+                )
+        if processingTime is not None:
+            every = arguments.duration_us("processingTime", processingTime)
+            given = {"processingTime": f"{every} microseconds"}
         self._trigger = given
         return self
 
@@ -168,9 +185,7 @@ class JoinStreamWriter:
         """Call `func(results, epoch)` for every epoch that may show something. Numbers of epochs rise (by more than one
         after a restart), and one that is sent again after a crash keeps its number and its results, so remembering the
         last number is enough to be exactly-once."""
-        if not callable(func):
-            raise SinkError("foreachBatch takes a function of (DataFrame, epoch)")
-        self._function = func
+        self._function = arguments.batch_function(func)
         self._format = "foreachbatch"
         return self
 
@@ -187,6 +202,7 @@ class JoinStreamWriter:
 
         >>> query = join.writeStream.option("checkpointLocation", checkpoint).toTable("offers")
         """
+        arguments.text("the table of toTable", tableName, "write toTable('results')")
         self._take(format, outputMode, partitionBy, queryName, options)
         return self._start(lambda schema: table_sink(self._asked(), tableName, schema), f"table {tableName}")
 
@@ -230,7 +246,8 @@ class JoinStreamWriter:
 
     def _start(self, make_sink: Callable[[StructType], Sink], target: str) -> JoinQueryHandle:
         spark = self._join.spark
-        self._require_no_join_options()
+        are_all_known = self._format in (*FILE_FORMATS, *FLEETING_FORMATS)
+        require_options_of_writer(self._options, KNOWN, are_all_known=are_all_known)
         planner, options = self._join.planner(self._mode)
         query = planner.query
         if query.aggregation is None and self._mode != "append":
@@ -241,8 +258,11 @@ class JoinStreamWriter:
             )
         if not self._is_finite:
             _warn_of_endless_state(query)
-        location = self._checkpoint_location()
+        sweep_temporary()
+        temporary, location = self._checkpoint_location()
         checkpoint = Checkpoint(local_path(location))
+        if (obstacle := obstacle_to_folder(checkpoint.location)) is not None:
+            raise cannot_keep_state(checkpoint.location, obstacle)
         run = uuid.uuid4().hex
         name = self._query_name or "(unnamed)"
         checkpoint.acquire(f"query '{name}', process {os.getpid()} on {socket.gethostname()}, run {run[:8]}")
@@ -255,20 +275,17 @@ class JoinStreamWriter:
             checkpoint.require_same_query(marks, marks_of_format_1(query, plan), output)
             last = checkpoint.latest(plan)
             wishes = planner.wishes(last, options.rehearse)
-            checkpoint.mend_spark_logs()
+            checkpoint.mend_spark_log()
             require_tied(checkpoint)
             require_storable(schema)
             sink = make_sink(schema)
             sink.require_mode(self._mode)
             owner, maker = Owner(checkpoint.uid(), location, name), Maker(checkpoint.uid(), run)
+            served = SinkRun(spark, schema, owner, maker, *checkpoint.sent_and_committed())
+            sink = sink.for_run(served)
             results = ResultPath(query, schema, checkpoint.outbox, "checkpoint", maker=maker)
-            if isinstance(sink, FileSink):
-                sink.require_types(spark, schema)
-                sink = sink.located(spark, maker)
-                sink.require_owner(spark, owner)
-                sink.require_epochs(spark, *checkpoint.sent_and_committed())
-                if sink.takes_part_files(results.is_plain):
-                    results = ResultPath(query, schema, local_path(sink.path), "sink", sink.compression, maker)
+            if (parts := sink.part_folder(is_plain=results.is_plain)) is not None:
+                results = ResultPath(query, schema, parts.folder, "sink", parts.compression, maker)
             folder = run_folder(options.memory_location, checkpoint.identity(), run)
             budget = options.memory_budget_bytes
             require_room(folder, options.slots, budget)
@@ -279,6 +296,7 @@ class JoinStreamWriter:
                 sink.description,
                 folder,
                 is_finite=self._is_finite,
+                temporary=temporary,
             )
             require_able_workers(spark, options.slots, None if folder is None else options.memory_location, budget)
             driver = EpochDriver(
@@ -297,15 +315,16 @@ class JoinStreamWriter:
                 partial(plan_for_batch, planner) if known is None and planner.waits_for_rows else None,
             )
             checkpoint.prepare()
+            sink.claim(served)
             checkpoint.remember_query(marks | output)
-            if isinstance(sink, FileSink):
-                sink.claim(spark, owner)
             watcher = claim(folder) if folder is not None else None
         except BaseException:
             checkpoint.release()
+            _remove(temporary)
             raise
         try:
-            writer = unite(query, self._join.frames_by_name).writeStream.foreachBatch(driver.run_batch)
+            batches = interruptible(driver, handle._stop_inner)
+            writer = unite(query, self._join.frames_by_name).writeStream.foreachBatch(batches)
             writer = writer.option("checkpointLocation", str(checkpoint.spark_location))
             if self._trigger:
                 writer = writer.trigger(**self._trigger)
@@ -316,6 +335,7 @@ class JoinStreamWriter:
             driver.close()
             if watcher is not None:
                 watcher.close()
+            _remove(temporary)
             raise
         return handle._attach(inner, driver, watcher)
 
@@ -323,16 +343,6 @@ class JoinStreamWriter:
     def _is_finite(self) -> bool:
         """Whether the query ends by itself."""
         return not self._trigger.keys().isdisjoint(FINITE_TRIGGERS)
-
-    def _require_no_join_options(self) -> None:
-        """An option of the join has no effect here; only a sink we do not know may have one of that name."""
-        misplaced = [name for name in KNOWN if name.lower() in self._names]
-        if misplaced and self._format in (*FILE_FORMATS, *FLEETING_FORMATS):
-            raise OptionError(
-                f"{misplaced[0]} is an option of the join, not of its output",
-                hint=f"StreamJoin(spark).option('{misplaced[0]}', ...), before writeStream",
-                error_class="MISPLACED_OPTION",
-            )
 
     def _get(self, key: str) -> str | None:
         spelled = self._names.get(key.lower())
@@ -347,19 +357,21 @@ class JoinStreamWriter:
             self._function if self._format == "foreachbatch" else None,
             self._query_name,
             self._mode == "complete",
+            self._is_format_given,
         )
 
-    def _checkpoint_location(self) -> str:
+    def _checkpoint_location(self) -> tuple[TemporaryFolder | None, str]:
         """Given, or below the session's default, or, for sinks that cannot outlive the driver, a temporary folder."""
         if (given := self._get("checkpointLocation")) is not None:
-            return given
+            return None, given
         default = self._join.spark.conf.get("spark.sql.streaming.checkpointLocation", None)
         if default:
-            return f"{default}/{self._query_name or uuid.uuid4().hex}"
+            return None, f"{default}/{self._query_name or uuid.uuid4().hex}"
         if self._format in FLEETING_FORMATS:
-            return tempfile.mkdtemp(prefix="watersmeet-checkpoint-")
+            temporary = TemporaryFolder()
+            return temporary, str(temporary.path)
         raise OptionError(
             "checkpointLocation is missing",
-            hint=".option('checkpointLocation', path), or set spark.sql.streaming.checkpointLocation",
+            hint="write .option('checkpointLocation', path), or set spark.sql.streaming.checkpointLocation",
             error_class="MISSING_CHECKPOINT_LOCATION",
         )

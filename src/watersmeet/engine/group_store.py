@@ -25,7 +25,7 @@ from watersmeet.engine.accumulators import finish, lists_of_numbers, make, numbe
 from watersmeet.engine.inbox import normalise_key
 from watersmeet.engine.intervals import Arrivals, Running, final_average, final_count, final_sum
 from watersmeet.engine.kernels import match_keys
-from watersmeet.engine.windows import Windows, windows_between, windows_of_panes
+from watersmeet.engine.panes import Windows, windows_between, windows_of_panes
 from watersmeet.errors import WatersmeetError
 from watersmeet.plan.aggregate import PANE, SKETCH_BUCKETS, AggregatePlan, RunningPlan
 from watersmeet.plan.frame import HASH

@@ -24,7 +24,7 @@ from watersmeet.state.log_folder import LogFolder, number_of
 from watersmeet.state.storage import remove, sync_file, sync_folder, writing
 
 
-class SparkLogs:
+class SparkLogSync:
     """The logs of one stream, and what of them this driver knows to be durable."""
 
     def __init__(self, folder: Path) -> None:

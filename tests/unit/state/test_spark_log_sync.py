@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from watersmeet.state.log_folder import LogFolder
-from watersmeet.state.spark_logs import SparkLogs
+from watersmeet.state.spark_log_sync import SparkLogSync
 
 WIDTH = 512
 
@@ -53,7 +53,7 @@ def test_an_entry_is_whole_if_it_has_the_bytes_of_its_checksum(tmp_path, change)
 
 @pytest.mark.parametrize("last_batch", [None, 0, 1])
 def test_logs_that_are_whole_stay(logs, last_batch):
-    SparkLogs(logs).mend(last_batch)
+    SparkLogSync(logs).mend(last_batch)
     assert entries(logs) == ALL
     assert (logs / "metadata").exists()
 
@@ -62,17 +62,17 @@ def test_logs_that_are_whole_stay(logs, last_batch):
 def test_a_torn_batch_that_the_state_has_not_seen_is_removed(logs, data):
     (logs / "offsets" / "1").write_bytes(data)
     (logs / "commits" / "0").write_bytes(data)
-    SparkLogs(logs).mend(0)
+    SparkLogSync(logs).mend(0)
     assert entries(logs) == ["offsets/0", "sources/0/0", "sources/0/1", "sources/1/0"]
     assert not (logs / "offsets" / ".1.crc").exists()
 
 
 def test_a_batch_goes_with_the_part_that_a_source_has_lost(logs):
     (logs / "sources" / "0" / "1").write_bytes(b"v1")
-    SparkLogs(logs).mend(0)
+    SparkLogSync(logs).mend(0)
     assert entries(logs) == ["commits/0", "offsets/0", "sources/0/0", "sources/1/0"]
     (logs / "sources" / "1" / "0").unlink()
-    SparkLogs(logs).mend(None)
+    SparkLogSync(logs).mend(None)
     assert entries(logs) == ["commits/0", "sources/0/0"]
 
 
@@ -80,18 +80,18 @@ def test_what_the_state_rests_on_is_never_removed(logs):
     """It was synced before: that it is torn is damage, and not for us to hide."""
     (logs / "offsets" / "1").write_bytes(b"")
     (logs / "sources" / "1" / "0").write_bytes(b"")
-    SparkLogs(logs).mend(1)
+    SparkLogSync(logs).mend(1)
     assert entries(logs) == ALL
     (logs / "sources" / "0" / "0").write_bytes(b"")
-    SparkLogs(logs).mend(0)
+    SparkLogSync(logs).mend(0)
     assert entries(logs) == [name for name in ALL if name != "offsets/1"]
 
 
 def test_without_checksums_only_an_empty_entry_is_torn(logs):
     for checksum in logs.rglob(".*.crc"):
         checksum.unlink()
-    SparkLogs(logs).mend(0)
+    SparkLogSync(logs).mend(0)
     assert entries(logs) == ALL
     (logs / "offsets" / "1").write_bytes(bytes(7))
-    SparkLogs(logs).mend(0)
+    SparkLogSync(logs).mend(0)
     assert "offsets/1" not in entries(logs)

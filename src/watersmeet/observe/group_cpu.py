@@ -1,0 +1,29 @@
+"""CPU time of partition groups, derived from counts: what their rows and results cost, by the means over all groups.
+
+    cpu = rows stored x (time to store and to let go / rows stored) + results x (time to probe / results)
+
+Times are measured over the life of the checkpoint. Rows and results of a group are those that spill policies see, aged
+by `spillUpkeep`: with `ewma`, of a recent epoch. So the figures of all groups add up to about the CPU time of an epoch.
+Known limitation: probes that find nothing are charged to the groups that do.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.state.measures import EXPIRE_NS, INSERT_NS, INSERTED, INTERMEDIATE, JOINED, PROBE_NS, RESULTS, Counts
+
+
+def with_cpu(groups: pa.Table, totals: Counts) -> pa.Table:
+    """The table of a ledger (`adaptation/ledger.py`) with a column `cpu_ns`."""
+    stored_ns = _mean(totals.of(INSERT_NS) + totals.of(EXPIRE_NS), totals.of(INSERTED))
+    emitted = totals.of(INTERMEDIATE) + (totals.of(JOINED) or totals.of(RESULTS))
+    found_ns = _mean(totals.of(PROBE_NS), emitted)
+    arrived = np.array([sum(rows) for rows in groups["upkept_arrived"].to_pylist()], dtype=np.float64)
+    cpu = arrived * stored_ns + groups["upkept_local"].to_numpy() * found_ns
+    return groups.append_column("cpu_ns", pa.array(np.rint(cpu).astype(np.int64)))
+
+
+def _mean(spent_ns: int, count: int) -> float:
+    return spent_ns / count if count else 0.0

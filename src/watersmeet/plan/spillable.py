@@ -1,0 +1,42 @@
+"""Which state may leave memory with its results owed (spill), and why other state may not.
+
+| state                                        | spills | because                                                      |
+|----------------------------------------------|--------|--------------------------------------------------------------|
+| of nodes that share a key                    | yes    | its partition groups can be closed one by one                |
+| of a join with intervals (`confidence`)      | no     | intervals count on every result of the rows that have come   |
+| of a node without a key                      | no     | it is a single partition group                               |
+| of a node over several keys (`plan/hops.py`) | no     | its partition groups differ from hop to hop                  |
+| that a migration builds beside the running   | no     | results are owed by the plan that runs                       |
+| of an aggregation                            | no     | new results must find the accumulators of their group        |
+
+State that does not spill, and is beyond the budget, stays in use on disk.
+"""
+
+from __future__ import annotations
+
+from watersmeet.plan.stages import JoinPlan
+
+INTERVALS = "intervals are wrong while results are owed"
+
+
+def kept_because(plan: JoinPlan, stage: int) -> str | None:
+    """Why the state of a stage does not spill; None if it does."""
+    if stage == len(plan.stages):
+        return "new results must find the accumulators of their group"
+    if plan.aggregate is not None and plan.aggregate.confidence is not None:
+        return INTERVALS
+    if plan.stages[stage].is_built:
+        return "what a migration builds owes nothing"
+    if plan.stages[stage].hops:
+        return "a node over several keys has no partition groups"
+    if not plan.stages[stage].key:
+        return "a node without a key is a single partition group"
+    return None
+
+
+def can_spill(plan: JoinPlan, stage: int) -> bool:
+    return kept_because(plan, stage) is None
+
+
+def spillable_stages(plan: JoinPlan) -> list[int]:
+    return [stage for stage in range(plan.stage_count) if can_spill(plan, stage)]

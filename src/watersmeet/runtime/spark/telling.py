@@ -1,0 +1,42 @@
+"""What an epoch did, from its job to its commit: noted as it goes on, and told when it is committed."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from watersmeet.adaptation.coordinator import Coordinator
+from watersmeet.epoch.kinds import Switch
+from watersmeet.plan.stages import JoinPlan
+from watersmeet.runtime.spark.outside import Outside
+from watersmeet.runtime.spark.progress import Ran, progress_of, resting
+from watersmeet.state.manifest import Manifest
+
+
+class Telling:
+    """Keeps events and statistics, and hands progress on."""
+
+    def __init__(self, outside: Outside) -> None:
+        self._outside = outside
+        self._started: float | None = None
+        self.ran: Ran | None = None
+        """The epoch under way, once its job is done; None while one is sent that an earlier run has left."""
+
+    def note_time(self, step: str) -> None:
+        if self.ran is not None:
+            self.ran = replace(self.ran, times=self.ran.times._replace(**{step: time.monotonic()}))
+
+    def tell(self, plan: JoinPlan, coordinator: Coordinator, after: Manifest) -> None:
+        """What a committed epoch did; what is learned from it is kept. Nothing is told of one that changed nothing."""
+        ran, outside = self.ran, self._outside
+        assert ran is not None
+        self.ran = None
+        outside.checkpoint.events.append(after.events)
+        if not ran.outcome.reports and not isinstance(ran.epoch, Switch):
+            outside.on_progress(resting(outside.results.query, plan, after))
+            return
+        coordinator.note(ran.epoch, after, ran.outcome.reports)
+        outside.checkpoint.write_statistics(coordinator.ledger.table(after.placement))
+        since, self._started = self._started, ran.times.started
+        groups = coordinator.ledger.summary()
+        outside.on_progress(progress_of(outside.results.query, plan, ran, after, since, groups))
