@@ -103,7 +103,7 @@ MIGRATION_MUTANTS = [
         "a build counts as results",
         "epoch.kinds:shows",
         "case Takeover() | Build() | Backfill() | Switch():\n            return False",
-        "case Build():\n            return 1\n        case Takeover() | Backfill() | Switch():\n            return False",
+        "case Build():\n            return 1\n        case Takeover() | Backfill() | Switch():\n            return 0",
     ),
     Mutant(
         "what arrives in a migration is not stored for the new plan",

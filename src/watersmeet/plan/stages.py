@@ -83,8 +83,7 @@ class StagePlan:
     """The topmost node of the stage, or the node that it has hops of."""
     hops: tuple[HopPlan, ...] = ()
     indexes: tuple[Index, ...] = ()
-    is_silent: bool = False
-    """Whether what arrives is only stored: the topmost node, or the hops, join nothing."""
+    is_silent: bool = False  # what arrives is only stored: the topmost node, or the hops, join nothing
 
     @property
     def is_built(self) -> bool:

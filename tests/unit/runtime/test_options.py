@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from watersmeet.adaptation.spill_policies import largest, policy_named
-from watersmeet.cli.on_spark import check_options
+from watersmeet.cli.before_spark import check_options
 from watersmeet.cli.parser import make_parser
 from watersmeet.errors import OptionError
 from watersmeet.runtime.spark.options import KNOWN, JoinOptions, option_name, read_options
@@ -73,13 +73,13 @@ def test_what_cannot_be_read_is_refused(given, message):
     with pytest.raises(OptionError, match=re.escape(message)):
         read_options(given, 1)
     with pytest.raises(OptionError, match=re.escape(message)):
-        check_options(list(given.items()), [])
+        check_options(list(given.items()), {})
 
 
 def test_settings_of_the_session_bound_options_of_the_command_line():
-    check_options([("SLOTS", "300")], [("spark.watersmeet.partitions", "512"), ("spark.ui.enabled", "false")])
+    check_options([("SLOTS", "300")], {"spark.watersmeet.partitions": "512", "spark.ui.enabled": "false"})
     with pytest.raises(OptionError, match="from 1 to 256"):
-        check_options([("slots", "300")], [])
+        check_options([("slots", "300")], {})
 
 
 def test_names_are_case_insensitive():
