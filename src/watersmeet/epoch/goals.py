@@ -16,6 +16,9 @@ class Rest:
     is_silent: bool = False
 
 
+AT_REST = Rest()
+
+
 @dataclass(frozen=True, slots=True)
 class JoinBatch:
     """A micro-batch is in the state and its results are in the sink."""

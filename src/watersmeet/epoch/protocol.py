@@ -41,6 +41,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypeAlias, assert_never
 
+from watersmeet.epoch.goals import AT_REST
 from watersmeet.epoch.goals import Abort as Abort
 from watersmeet.epoch.goals import CleanUp as CleanUp
 from watersmeet.epoch.goals import Goal as Goal
@@ -246,7 +247,7 @@ class State:
     """The epoch under way; None while one is sent that another driver has committed."""
     made: Manifest | None = None
     """Its manifest, before it is committed."""
-    goal: Goal = Rest()
+    goal: Goal = AT_REST
     seen: frozenset[str] = frozenset()
     """Files that were there before the takeover."""
 
