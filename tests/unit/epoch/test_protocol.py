@@ -148,7 +148,7 @@ def test_a_fenced_driver_says_which_epoch_it_lost():
 @pytest.mark.parametrize("epoch", [BATCH, Cleaning((), "why"), Closing(7)], ids=named)
 def test_the_commands_of_an_epoch_come_in_order(epoch: Epoch):
     goals = {Batch: (batch_came(3), JoinBatch(3, offsets_of(3))), Cleaning: (CleanUpAsked("why"), CleanUp("why"))}
-    event, goal = goals.get(type(epoch), (SourcesSilent(), Rest()))
+    event, goal = goals.get(type(epoch), (SourcesSilent(), Rest(is_silent=True)))
     idle = State(Phase.IDLE, last=LAST)
     state, given = play(event, Decided(epoch), JobDone(NEXT), Committed(), Sent(), Acknowledged(), state=idle)
     then = Rest() if isinstance(goal, JoinBatch) else goal

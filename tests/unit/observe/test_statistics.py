@@ -157,7 +157,7 @@ def test_residuals_are_counted_where_they_are_tested(tmp_path):
 def test_predicates_are_named_in_sql(tmp_path):
     query = chain(("a.x = b.x", "b.x = c.x", "a.ts - b.ts < INTERVAL 10 MINUTES"), within="1 hour")
     engine, _ = run(query, "((a b) c)", tmp_path, batches(1, 10))
-    totals = {"tested.residual 0": 4, "passed.residual 0": 1}
+    totals = Counts.named({"tested.residual 0": 4, "passed.residual 0": 1})
     assert selectivities(query, engine.plan, totals) == {"a.ts - b.ts < INTERVAL 10 MINUTES": 0.25}
 
 

@@ -9,16 +9,18 @@ from rich.console import Console
 from watersmeet.observe.progress import EpochProgress
 from watersmeet.observe.tables import WIDTH, fitted
 from watersmeet.observe.terminal import COMPILING, LiveProgress, epoch_table
+from watersmeet.state.measures import Counts
 
 LONG = "(((orders payments) (parcels scans)) reviews complaints)"
+COUNTS = {"results": 12_345_678, "state_rows": 123_456_789, "state_bytes": 1023 << 20, "memory_bytes": 1023 << 20}
 EPOCH = EpochProgress(
     epoch=11_000,
     batch=11_000,
     slots=2,
     rows={"a": 20_000_000, "b": 3_000_000},
-    counts={"results": 12_345_678, "state_rows": 123_456_789, "state_bytes": 1023 << 20, "memory_bytes": 1023 << 20},
+    counts=Counts.named(COUNTS),
     slot_counts=(),
-    totals={},
+    totals=Counts(),
     watermark_us=0,
     times_max_us=(3_599_900_000, None),
     segments=1,
@@ -26,7 +28,7 @@ EPOCH = EpochProgress(
     commit_ms=10,
     sink_ms=10,
 )
-LATE = replace(EPOCH, counts=EPOCH.counts | {"late": 12_345, "closed_bytes": 1023 << 20})
+LATE = replace(EPOCH, counts=Counts.named({**COUNTS, "late": 12_345, "closed_bytes": 1023 << 20}))
 
 
 def test_a_label_that_leaves_no_room_has_a_line_of_its_own():
