@@ -44,7 +44,7 @@ def parse_script(text: str, plan_of: Callable[[str], JoinPlan]) -> tuple[Entry, 
 
 
 def due(script: Sequence[Entry], last: Manifest) -> tuple[int, Entry] | None:
-    """The number of the first entry not carried out yet, and the entry; None if its epoch has not passed."""
+    """The first entry not carried out yet, with its number; None if there is none or its epoch has not passed."""
     number = last.rehearsed
     if number < len(script) and script[number].epoch <= last.epoch:
         return number, script[number]

@@ -1,7 +1,7 @@
 """The rows of one input that partial results have bound: row numbers, until a column is read.
 
 A partial holds an index into the rows that were bound together, from one run or several. Columns are gathered when they
-are read, so rows that were dropped by then are never gathered:
+are read, so rows that were dropped before are never gathered:
 
 | bound rows lie            | a column is gathered                                                          |
 |---------------------------|-------------------------------------------------------------------------------|

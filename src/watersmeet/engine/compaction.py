@@ -157,7 +157,7 @@ def by_bucket(run: Run, layout: StoreLayout, width_us: int | None, watermark_us:
 
 
 def merge_groups(rows: Sequence[int], merging: Merging, *, is_closed: bool, rows_max: int) -> list[list[int]]:
-    """Groups of small layers (given their lengths) of which each becomes one layer; other layers stay.
+    """Groups of small layers (given their lengths). Each group becomes one layer; other layers stay.
 
     No group, if fewer than `small_fan_in` (in a closed bucket: two) layers are similar.
     """
@@ -181,9 +181,9 @@ def next_share(rows: Ints, *, ratio: float, fan_in: int, rows_max: int, cell_max
 
     None, if fewer than `fan_in` similar layers overlap: none is longer than `ratio` times all shorter ones together.
 
-    The share is the first cell with so many layers, and the next cells with the same layers, up to `rows_max` rows. So
-    a merge moves up through the groups and leaves few cuts. In the first cell, up to `cell_max` rows of the shortest
-    layers are merged. Layers with more than half of that in a cell are not merged there.
+    The share is the first cell with `fan_in` such layers, and the next cells with the same layers, up to `rows_max`
+    rows. So a merge moves up through the groups and leaves few cuts. In the first cell, up to `cell_max` rows of the
+    shortest layers are merged. Layers with more than half of that in a cell are not merged there.
     """
     members = _similar(np.where(2 * rows > cell_max, 0, rows), ratio)
     deep = members.sum(axis=0) >= fan_in

@@ -276,7 +276,7 @@ class _Hop:
         return (run, needles, rows) if keep.all() else (run, needles[keep], rows[keep])
 
     def filtered(self, partials: Partials, newest: int) -> Partials:
-        """Apply the predicates whose last input has just been bound."""
+        """Apply the predicates whose last input has just been bound; for the first input, predicates over it alone."""
         bound = partials.bound.keys()
         for equality in self.node.equalities:
             if newest in (equality.left, equality.right) and {equality.left, equality.right} <= bound:

@@ -23,7 +23,7 @@ ALL = slice(None)
 
 
 Generation: TypeAlias = int | Numbers
-"""The generation of all rows of a run, or an array with that of each row."""
+"""One generation for all rows of a run, or an array with one for each row."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

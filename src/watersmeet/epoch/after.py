@@ -1,7 +1,7 @@
 """The manifest after an epoch, made by one function from the previous manifest and the reports of the slots.
 
-An epoch changes only what it ran: other stages keep their extents and gauges. Without rows, the watermark, the times of
-the streams and the idle streams do not change.
+Stages that did not run keep their extents and gauges. Without rows, the watermark, the times of the streams and the
+idle streams do not change.
 """
 
 from __future__ import annotations

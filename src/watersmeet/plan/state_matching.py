@@ -104,7 +104,7 @@ def _is_missing(plan: JoinPlan, place: Place, known: list[set[StoreName]]) -> bo
 
 
 def _joins(plan: JoinPlan, wanted: set[Place]) -> list[bool]:
-    """By stage: whether a later stage needs its results."""
+    """By stage: whether a stage that takes its results needs them. Such stages come later in the plan."""
     joins = [False] * len(plan.stages)
     for number in reversed(range(len(plan.stages))):
         stage = plan.stages[number]
