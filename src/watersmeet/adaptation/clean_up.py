@@ -40,7 +40,7 @@ def cleaning_orders(
 
 
 def _first(owing: Groups, bytes_at_once: int, size: int) -> tuple[int, int]:
-    """An interval that starts at the first group that owes, of about so many bytes."""
+    """An interval of groups that starts at the first that owes results, of about `bytes_at_once` bytes."""
     groups = owing.numbers()
     last = min(len(groups), max(1, len(groups) * bytes_at_once // max(1, size)))
     return int(groups[0]), int(groups[last - 1]) + 1

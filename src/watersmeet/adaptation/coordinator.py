@@ -1,7 +1,7 @@
-"""The coordinator: after every epoch it decides what the next one does beside joining (DESIGN 3.10).
+"""The coordinator: after every epoch it decides what the next one does besides joining (DESIGN 3.10).
 
-It looks at one slot at a time, as the papers' local controllers do: a slot whose active state exceeds its budget
-closes groups that the policy chooses; one that has room for all it has closed gets it back, cleaned up.
+It looks at one slot at a time, as the papers' local controllers do. A slot whose active state exceeds its budget closes
+groups that the policy chooses. If a slot has room for all its closed groups, they are cleaned up and become active.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ MEMORY_IS_FREE = "memory has become free"
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What the user asks of plans: the option `plan`, a plan that it asks for since the checkpoint was made, and a
-    script of rehearsals."""
+    """The user's wishes about plans: the option `plan`, the migration to its plan if the option has changed since the
+    checkpoint, and a script of rehearsals."""
 
     asked: str | None = None
     wanted: Migrate | None = None
@@ -69,7 +69,7 @@ NO_WISHES = Wishes()
 
 
 class Coordinator:
-    """Decides for all slots of a query; `spill` is None where nothing is spilled, whatever the budget."""
+    """Decides for all slots of a query; if `spill` is None, nothing is spilled, whatever the budget."""
 
     def __init__(
         self,
@@ -82,9 +82,9 @@ class Coordinator:
         self.plan, self.slots, self.budget, self.spill, self.wishes = plan, slots, budget_bytes, spill, wishes
         self.ledger = GroupLedger(plan, DEFAULT_UPKEEP if spill is None else spill.upkeep)
         self.orders: tuple[Order, ...] = ()
-        """What the next epoch with rows is to do."""
+        """The orders of the next epoch with rows."""
         self.roomy_slots: frozenset[int] = frozenset()
-        """Slots that have room for all they have closed."""
+        """Slots with room for all their closed groups."""
         self._held = [[Held()] * plan.stage_count for _ in range(slots)]
         self.memory = self._shares()
         self._reasons: dict[Order, str] = {}
@@ -93,12 +93,12 @@ class Coordinator:
         """Whether stored rows have been fed to a migration since the last batch."""
 
     def for_plan(self, plan: JoinPlan) -> Coordinator:
-        """A coordinator with the same settings that has seen nothing yet."""
+        """A coordinator with the same settings, without any statistics."""
         return Coordinator(plan, self.slots, self.budget, self.spill, self.wishes)
 
     def migrated(self, epoch: Build | Switch, before: Manifest) -> Coordinator:
-        """A coordinator for the plan that an epoch has left; of groups it knows what is known of them. What is in
-        memory is of the plan before: nothing is added to it until the first epoch has told what there is."""
+        """A coordinator for the plan after an epoch, with the group statistics so far. Memory still holds state of the
+        previous plan: nothing is added until the first epoch has reported the resident bytes."""
         found = self.for_plan(epoch.plan)
         found.ledger.restore(self.ledger.table(before.placement))
         found.rows_at_once, found._has_fed = self.rows_at_once, self._has_fed
@@ -107,8 +107,8 @@ class Coordinator:
         return found
 
     def memory_for(self, epoch: Epoch) -> MemoryShares | None:
-        """What stages may have in memory when the epoch ends. A build takes none: what the old plan has is there until
-        the epoch after it."""
+        """The bytes that stages may have in memory when the epoch ends. A build gets none: the state of the old plan
+        stays in memory until the epoch after it."""
         if isinstance(epoch, Build) and self.memory is not None:
             return _no_memory(epoch.plan, self.slots)
         return self.memory
@@ -121,8 +121,8 @@ class Coordinator:
         bytes_at_once: int = BYTES_AT_ONCE,
         kept_slots: Container[int] | None = None,
     ) -> Epoch | None:
-        """The epoch to run next; None if the goal is reached. Windows that can be closed are closed first, but a batch
-        that waits comes before anything else."""
+        """The epoch to run next; None if the goal is reached. A waiting batch comes first, then windows that can be
+        closed."""
         if isinstance(goal, JoinBatch):
             self._has_fed = False
             return Batch(goal.number, self.orders, goal.offsets)
@@ -144,7 +144,7 @@ class Coordinator:
                 return given_up(self.plan, last, reason)
 
     def _due(self, last: Manifest, bytes_at_once: int, *, is_silent: bool) -> Epoch | None:
-        """The next step of a migration that is under way, wanted, or rehearsed now."""
+        """The next step of a migration: one that is under way, one that is wanted, or a rehearsal that is due."""
         if last.migration is not None:
             step = next_step(self.plan, last, bytes_at_once=bytes_at_once, rows_at_once=self.rows_at_once)
             if isinstance(step, Backfill) and self._has_fed and not is_silent:
@@ -160,8 +160,7 @@ class Coordinator:
         return None
 
     def note(self, epoch: Epoch, after: Manifest, reports: Sequence[SlotReport]) -> None:
-        """Take in an epoch that was committed, with the reports of the slots and stages that ran, and decide for the
-        next."""
+        """Note a committed epoch, with the reports of the slots and stages that ran, and decide for the next."""
         for order in orders_of(epoch):
             match order:
                 case Spill(stage, _, groups):
@@ -180,7 +179,7 @@ class Coordinator:
         self._decide(after)
 
     def events(self, epoch: Epoch, before: Manifest, reports: Sequence[SlotReport]) -> list[Event]:
-        """What an epoch on a state has changed: its plan, if that is another one, and by the orders it carried out."""
+        """The changes that an epoch made to the state `before`: a new plan, if any, and the orders carried out."""
         number = before.epoch + 1
         counts = {(report.stage, report.slot): report.counts for report in reports}
         otherwise = epoch.reason if isinstance(epoch, Cleaning) else ASKED_FOR
@@ -203,7 +202,7 @@ class Coordinator:
         return events
 
     def _plan_events(self, before: Manifest, number: int) -> list[Event]:
-        """Whether the state goes on with another plan than it was made by, if only with other probe orders."""
+        """An event if the plan differs from the plan of the state, perhaps only in its probe orders."""
         now, then = words_of(self.plan), before.plan
         if before.epoch == BEFORE_FIRST_EPOCH or now == then:
             return []
@@ -226,7 +225,7 @@ class Coordinator:
         self.orders = tuple(self._reasons)
 
     def _spill(self, after: Manifest, slot: int, held: Sequence[Held]) -> SpillDecision | None:
-        """At least half the budget is for what can be closed, whatever other stages have."""
+        """At least half the budget is for stages that can spill, however much state the others have."""
         assert self.spill is not None
         fixed = sum(here.active_bytes for stage, here in enumerate(held) if not can_spill(self.plan, stage))
         active = sum(here.active_bytes for here in held) - fixed
@@ -235,14 +234,14 @@ class Coordinator:
         return decide_spill(replace(self.spill, budget_bytes=budget), slot, active, figures)
 
     def _has_room(self, held: Sequence[Held]) -> bool:
-        """Room for everything, and as much besides as one spill makes: or what comes back would soon go again."""
+        """Room for all state, plus the room that one spill makes. With less, groups would soon be spilled again."""
         assert self.spill is not None
         closed = sum(here.closed_bytes for here in held)
         active = sum(here.active_bytes for here in held)
         return closed > 0 and active + closed <= (1 - self.spill.fraction) * self.spill.budget_bytes
 
     def _return(self, after: Manifest, slot: int) -> tuple[Order, ...]:
-        """All closed groups of a slot, lowest stages first as always, are cleaned up and become active."""
+        """The order to clean up the closed groups of the slot's lowest stage that has any. They become active."""
         for stage in range(len(self.plan.stages)):
             owned = self._owned(after, stage, slot)
             if owned and any(not extent.is_active for extent in extents_of_stage(self.plan, after, stage, slot)):
@@ -263,7 +262,7 @@ def _no_memory(plan: JoinPlan, slots: int) -> MemoryShares:
 
 
 def _migrated(epoch: Build | Switch, before: Manifest, reports: Sequence[SlotReport]) -> list[Event]:
-    """That a migration has begun, ended or been given up."""
+    """The event of a migration that begins, ends or is given up."""
     kind = "migrate"
     if isinstance(epoch, Switch) and epoch.move != "end":
         kind = {"begin": "migrationBegun", "give up": "migrationGivenUp"}[epoch.move]

@@ -64,9 +64,9 @@ class Upkeep:
     """How a figure ages from epoch to epoch."""
 
     restarts: bool
-    """At 0, when the group spills."""
+    """Whether the figure becomes 0 when the group spills."""
     weight: float | None = None
-    """Of the new epoch in a moving average; None for a sum."""
+    """The weight of the new epoch in a moving average; None for a sum."""
 
     def next(self, old: Floats, new: Ints) -> Floats:
         return old + new if self.weight is None else (1 - self.weight) * old + self.weight * new
@@ -78,7 +78,7 @@ UPKEEPS = {
     "ewma": Upkeep(restarts=True, weight=0.5),
 }
 DEFAULT_UPKEEP = "ewma"
-"""With the default policy the best, or within a tenth of it, on all workloads of `benchmarks/figures`."""
+"""With the default policy it is the best, or within a tenth of the best, on all workloads of `benchmarks/figures`."""
 
 
 def upkeep_named(name: str) -> Upkeep:
@@ -234,7 +234,7 @@ class GroupLedger:
         return {(self._streams(number), stage.key_text): number for number, stage in self._stages.items()}
 
     def _names_of_version_0_1(self) -> dict[tuple[str | int, str], int]:
-        """Version 0.1 named a stage by its number, and key classes by theirs: its plan is never changed."""
+        """Stages by their number and the number of their key class. Version 0.1 never changed a plan."""
         return {(number, key_name(stage.key)): number for number, stage in self._stages.items()}
 
     def _restore_upkept(self, number: int, group: int, row: dict[str, Any]) -> None:
@@ -304,8 +304,8 @@ class GroupLedger:
 
 
 def _is_of_groups(table: pa.Table) -> bool:
-    """Whether it can be a table of this version or an earlier one: columns that are known have their types, and no
-    NULL. The others are left alone."""
+    """Whether it can be a table of this version or an earlier one: known columns have their types, and no NULL. Other
+    columns are ignored."""
     known = [field for field in GROUP_SCHEMA if field.name in table.schema.names]
     columns = [table.column(field.name).combine_chunks() for field in known]
     typed = all(column.type == field.type for column, field in zip(columns, known, strict=True))

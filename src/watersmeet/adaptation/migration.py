@@ -1,4 +1,4 @@
-"""Migration: what brings the running query nearer to another plan (M1; dissertation 12.1; and backfill, ours).
+"""Migration: the epochs that lead a running query to another plan (M1; dissertation 12.1; and backfill, ours).
 
 | strategy       | epochs                                                                                  | rows wait |
 |----------------|-----------------------------------------------------------------------------------------|-----------|
@@ -6,10 +6,10 @@
 | `backfill`     | drain; begin; then batches as before, and after each a chunk of the stored rows; drain; | a chunk   |
 |                | end                                                                                     |           |
 
-*Draining* is the paper's: what generations owe is emitted, and all state becomes active. In a backfill the running plan
-emits everything until the end, and the new one's state grows beside it, silently: of what arrives, and of the stored
-rows, which are fed to it group by group as if they arrived. Each combination is made when its last row gets there, so
-each once. Where the new plan shares all its stores, any strategy is one epoch that touches no row.
+*Draining* is the paper's: owed results are emitted, and all state becomes active. In a backfill the running plan emits
+all results until the end. The new plan's state grows beside it and emits nothing. It takes in arriving rows, and stored
+rows, which are fed group by group as if they arrived. Each combination is made when its last row comes in, so once. If
+the new plan shares all its stores, any strategy is one epoch that touches no row.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ BACKFILL = "backfill"
 AUTO = "auto"
 STRATEGIES = (AUTO, MOVING_STATE, BACKFILL)
 ROWS_AT_ONCE = 60_000
-"""Stored rows that one epoch of a backfill feeds, on each slot."""
+"""The stored rows that one epoch of a backfill feeds, on each slot."""
 
 
 def strategy_named(name: str) -> str:
@@ -48,8 +48,8 @@ def strategy_named(name: str) -> str:
 def first_step(
     plan: JoinPlan, last: Manifest, goal: Migrate, *, bytes_at_once: int = BYTES_AT_ONCE, entry: int | None = None
 ) -> Epoch | None:
-    """The next epoch on the way to the plan of the goal; None when the query runs by it, or a migration is under way.
-    An entry of a script is carried out in any case, so that the manifest says so."""
+    """The next epoch on the way to the plan of the goal; None if the query runs by it already, or a migration is under
+    way. An entry of a script gets an epoch even then, so that the manifest records it."""
     if last.migration is not None or (entry is None and words_of(goal.plan) == last.plan):
         return None
     if orders := _draining(plan, last, bytes_at_once):
@@ -76,14 +76,14 @@ def next_step(
 
 
 def given_up(plan: JoinPlan, last: Manifest, reason: str) -> Epoch | None:
-    """The epoch that ends a migration that is under way, without the new plan."""
+    """The epoch that gives up the current migration and keeps the running plan; None if there is no migration."""
     if last.migration is None:
         return None
     return Switch(running_alone(plan), "give up", last.migration.strategy, reason)
 
 
 def _fed_next(plan: JoinPlan, last: Manifest, fed: int, rows_at_once: int) -> int:
-    """Up to which group stored rows are fed next, so that they are about so many on each slot."""
+    """The group up to which stored rows are fed next, so that each slot feeds about `rows_at_once` rows."""
     pinned = [layout.name for layout in pinned_stores(plan).values()]
     rows = max(sum(extent.rows for extent in last.of(slot, pinned)) for slot in range(last.slots))
     groups = plan.partitions * rows_at_once // max(1, rows)
@@ -91,7 +91,7 @@ def _fed_next(plan: JoinPlan, last: Manifest, fed: int, rows_at_once: int) -> in
 
 
 def _draining(plan: JoinPlan, last: Manifest, bytes_at_once: int) -> tuple[Clean, ...]:
-    """Orders after which nothing is owed and everything is active; none if that is so."""
+    """Orders after which no results are owed and all state is active; none if that is already true."""
     if all(extent.is_active for extent in last.all_extents()):
         return ()
     everywhere = range(last.slots)
@@ -107,7 +107,7 @@ def _draining(plan: JoinPlan, last: Manifest, bytes_at_once: int) -> tuple[Clean
 
 
 def migration_now(state: State, done: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """The migration that is under way by what a driver knows, or the event of the last one; None if there is none."""
+    """The current migration by the driver's state, or else the event of the last one; None if there is none."""
     goal, running, last = state.goal, state.running, state.last
     if last is not None and last.migration is not None and last.plan.towards is not None:
         part = last.migration.fed / last.placement.partitions

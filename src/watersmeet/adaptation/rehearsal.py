@@ -2,8 +2,8 @@
 
     2: migrate ((a b) c) moving-state; 6: migrate (a b c)
 
-Epochs count from 0; those without rows count as well. An entry is carried out when its epoch is committed, or as soon
-as it can be after that. The manifest of its last epoch says so, and a restart does not repeat it.
+Epochs count from 0; those without rows count as well. An entry is carried out as soon as possible after the commit of
+its epoch. The manifest of its last epoch records it, so a restart does not repeat it.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Entry:
 
 
 def parse_script(text: str, plan_of: Callable[[str], JoinPlan]) -> tuple[Entry, ...]:
-    """The entries of a script, by epoch; `plan_of` makes a plan of its text. A script that cannot be read is refused
-    with a caret under the place."""
+    """The entries of a script, by epoch; `plan_of` parses the text of a plan. An unreadable script is refused, with a
+    caret under the place."""
     entries, start = [], 0
     for part in text.split(";"):
         if part.strip():
@@ -44,7 +44,7 @@ def parse_script(text: str, plan_of: Callable[[str], JoinPlan]) -> tuple[Entry, 
 
 
 def due(script: Sequence[Entry], last: Manifest) -> tuple[int, Entry] | None:
-    """The first entry that is not carried out though its epoch has passed, with its number."""
+    """The first entry not carried out yet, with its number; None if there is none or its epoch has not passed."""
     number = last.rehearsed
     if number < len(script) and script[number].epoch <= last.epoch:
         return number, script[number]

@@ -1,7 +1,7 @@
-"""Accumulators on whole Arrow arrays: made of the arguments of joined rows, reduced by group, and finished.
+"""Accumulators on whole Arrow arrays: made from the arguments of joined rows, reduced by group, and finished.
 
-What they are is said in `plan/aggregate.py`. Every reduction goes by *group numbers*, one per row, so that joined rows,
-rows of runs and panes of windows are all reduced by one function.
+`plan/aggregate.py` defines them. Every reduction uses *group numbers*, one per row, so that one function reduces joined
+rows, rows of runs and panes of windows.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ LOW_MASK = (1 << LOW_BITS) - 1
 HALF_MAX = 1 << (63 - LOW_BITS)
 AFTER_SIGN = np.int64((1 << 63) - 1)
 SKETCHES_BYTES_MAX = 64 << 20
-"""Bytes of the sketches that are made at once."""
+"""The most bytes of sketches that are made at once."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JoinedRows:
-    """What is accumulated of joined rows: keys, arguments, in a windowed aggregation their times, and with intervals
-    the ids of the rows that they are made of, one array for each stream."""
+    """The input of an accumulation: keys and arguments of joined rows, in a windowed aggregation their times, and with
+    intervals the ids of their rows, one array for each stream."""
 
     rows: int
     keys: Sequence[pa.Array]
@@ -57,7 +57,7 @@ class JoinedRows:
 
 
 def rows_at_once(plan: AggregatePlan) -> int:
-    """How many joined rows to accumulate at once: each may be a group, with sketches of its own."""
+    """The number of joined rows to accumulate at once: each may be a group, with sketches of its own."""
     sketches = sum(a.combine == "add" for a in plan.accumulators)
     return max(1, SKETCHES_BYTES_MAX // max(1, 8 * plan.sketch_size * sketches))
 
@@ -81,7 +81,7 @@ def accumulate(plan: AggregatePlan, joined: JoinedRows) -> tuple[pa.RecordBatch,
 
 
 def _require_windows(plan: AggregatePlan, times: Ints) -> None:
-    """WatersmeetError where a window that a result falls into would begin or end beyond what a timestamp can hold."""
+    """Raise a WatersmeetError if a window of a result would begin or end beyond the range of timestamps."""
     assert plan.window is not None
     length = plan.window.length_us
     for time in (int(times.min()), int(times.max())) if len(times) else ():
@@ -95,7 +95,7 @@ def _require_windows(plan: AggregatePlan, times: Ints) -> None:
 
 
 def _sketches(plan: AggregatePlan, joined: JoinedRows, numbers: Ints, count: int) -> dict[int, pa.Array]:
-    """The sketches among the accumulators; all at once, since they have their hashes in common."""
+    """The sketches among the accumulators; all at once, since they share hashes."""
     wanted = [i for i, a in enumerate(plan.accumulators) if a.combine == "add"]
     if not wanted:
         return {}
@@ -113,14 +113,14 @@ def _sketches(plan: AggregatePlan, joined: JoinedRows, numbers: Ints, count: int
 
 
 def lists_of_numbers(values: npt.NDArray[np.float64]) -> pa.ListArray:
-    """A table of numbers as lists of one length. (Spark takes no Arrow lists of a fixed one.)"""
+    """A table of numbers as lists of equal length. (Spark does not accept Arrow's fixed-size lists.)"""
     rows, length = values.shape
     offsets = pa.array(np.arange(rows + 1, dtype=np.int32) * np.int32(length))
     return pa.ListArray.from_arrays(offsets, pa.array(values.ravel()))
 
 
 def numbers_of_lists(lists: pa.Array) -> npt.NDArray[np.float64]:
-    """Lists of one length as a table of numbers."""
+    """Lists of equal length as a table of numbers."""
     return lists.flatten().to_numpy().reshape(len(lists), -1) if len(lists) else np.zeros((0, 0))
 
 
@@ -137,7 +137,7 @@ def group_numbers(columns: Sequence[pa.Array], rows: int) -> tuple[Ints, Ints]:
 
 
 def _numbered(values: Ints, below: int) -> tuple[Ints, Ints]:
-    """Values numbered without gaps, and the first row of each; they are counted where they are close together."""
+    """Values numbered without gaps, and the first row of each; without sorting, if the values are dense."""
     if below > 4 * len(values) + DENSE_MIN:
         _, first, numbers = np.unique(values, return_index=True, return_inverse=True)
         return numbers, first
@@ -248,7 +248,7 @@ def _finished(one: Finish, parts: Sequence[pa.Array]) -> pa.Array:
 
 
 def _or_null(values: pa.Array, known: pa.Array, kind: pa.DataType) -> pa.Array:
-    """NULL for groups in which nothing is known."""
+    """NULL for groups without any known value."""
     return pc.if_else(pc.greater(known, 0), values, pa.scalar(None, kind))
 
 
@@ -278,7 +278,7 @@ def _mean(one: Finish, parts: Sequence[pa.Array]) -> pa.Array:
 
 
 def _decimal_mean(one: Finish, totals: pa.Array, known: Ints) -> pa.Array:
-    """Rounded half up, as Spark does. By value, but once per group and not per row: Arrow's division truncates."""
+    """Rounded half up, as Spark does. In Python, because Arrow's division truncates; once per group, not per row."""
     kind = one.aggregate.type
     unit = Decimal(1).scaleb(-kind.scale)
     with localcontext(prec=100):

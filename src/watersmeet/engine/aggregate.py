@@ -1,7 +1,7 @@
 """The stage of an aggregation, of one epoch on one slot: accumulated rows in, rows of groups and new extents out.
 
-An epoch either takes in rows, or closes windows: when the watermark has passed the end of some, the driver runs an
-epoch without rows in which their groups are shown, and after it they are let go.
+An epoch either takes in rows, or closes windows. When the watermark has passed the end of some windows, the driver runs
+an epoch without rows that shows their groups; afterwards these are dropped.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from watersmeet.state.run import Run
 from watersmeet.state.tiers import Tiers
 
 COSTS_OF_JOINING = (INSERTED, INSERT_NS, EXPIRED, EXPIRE_NS)
-"""Counts of the fold that calibrate the costs of a join; rows of groups are no part of that."""
+"""Counts of the fold that calibrate the costs of a join; rows of groups must not count there."""
 
 
 def aggregate_step(
@@ -74,7 +74,7 @@ def aggregate_step(
 
 
 def _shown(plan: AggregatePlan, task: SlotTask, held: list[Run], delta: list[Run]) -> Iterator[pa.RecordBatch]:
-    """What an epoch with rows shows, by the output mode."""
+    """The rows that an epoch with rows shows, by the output mode."""
     if plan.mode == "append" or (plan.mode == "update" and not delta):
         return
     runs = [*held, *delta]

@@ -1,13 +1,13 @@
-"""The rows of one input that partial results have bound: row numbers, until somebody reads a column.
+"""The rows of one input that partial results have bound: row numbers, until a column is read.
 
-A partial holds an index into the rows that were bound together, and those lie in one run or in several. Gathering is
-left to whoever reads a column, so rows that were dropped by then are never gathered:
+A partial holds an index into the rows that were bound together, from one run or several. Columns are gathered when they
+are read, so rows that were dropped before are never gathered:
 
 | bound rows lie            | a column is gathered                                                          |
 |---------------------------|-------------------------------------------------------------------------------|
 | in one run                | by the partials' row numbers, at once                                         |
-| in several, index ascends | run by run: nothing has been bound since, so partials are in the rows' order  |
-| in several, in any order  | run by run, each row that is left once; then each partial takes its own       |
+| in several, index ascends | run by run: no later input is bound, so partials are in the order of the rows |
+| in several, in any order  | run by run, each remaining row once; then each partial takes its own row      |
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ Piece = tuple[pa.RecordBatch, Ints]
 
 @dataclass(slots=True, eq=False)
 class Bound:
-    """What partial results hold of one bound input: the rows that were bound, and for each partial its row among them.
+    """One bound input of partial results: the rows that were bound, and for each partial its index among them.
 
-    Immutable but for the note of where its rows lie, which is made when the first column is read.
+    Immutable, except for the cached places of its rows, which are found when the first column is read.
     """
 
     pieces: Sequence[Piece]
@@ -50,7 +50,7 @@ class Bound:
 
 
 def _locate(pieces: Sequence[Piece], index: Ints) -> tuple[list[Piece], Ints | None]:
-    """The rows to gather, and, unless it is simply its own, the gathered row of each partial."""
+    """The rows to gather, and for each partial the number of its gathered row; None if they are in the same order."""
     if len(pieces) == 1:
         payload, rows = pieces[0]
         return [(payload, rows[index])], None
@@ -66,7 +66,7 @@ def _locate(pieces: Sequence[Piece], index: Ints) -> tuple[list[Piece], Ints | N
 
 
 def _cut(pieces: Sequence[Piece], edges: Ints, index: Ints) -> list[Piece]:
-    """Some of the rows, in order, cut into those of each run; at least one piece, though it may be empty."""
+    """Some of the rows, in order, cut by run; at least one piece, perhaps empty."""
     cuts = np.searchsorted(index, edges)
     found = [
         (payload, rows[index[low:high] - first])

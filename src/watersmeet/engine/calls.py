@@ -1,7 +1,7 @@
-"""Calls of registered predicates: whole arrays, or row by row; what comes back is checked and becomes an Arrow array.
+"""Calls of registered predicates: whole arrays, or row by row. The answer is checked and becomes an Arrow array.
 
-A function that fails, or returns something else than one truth value per row, is an error that names it, with file and
-line: it is raised in a worker, and the driver shows it.
+If a function fails, or does not return one truth value per row, an error names it, with file and line: a worker raises
+it, and the driver shows it.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _wrong(predicate: RegisteredFunction, what: str) -> QueryError:
 
 
 def _place(predicate: RegisteredFunction, error: Exception) -> str:
-    """Where the user's code failed: the last line of the function's own file that was being run, else of any."""
+    """The place where the user's code failed: the innermost frame in the function's own file, else in any file."""
     frames = traceback.extract_tb(error.__traceback__)[1:]  # the first is the call here
     own = getattr(_code(predicate.function), "co_filename", None)
     frame = next((frame for frame in reversed(frames) if frame.filename == own), frames[-1] if frames else None)
@@ -87,7 +87,7 @@ def _definition(function: Any) -> str:
 
 
 def _code(function: Any) -> Any:
-    """The code of a function, of one that is partly applied, or of an object that can be called."""
+    """The code of a function, of a `functools.partial`, or of a callable object."""
     function = getattr(function, "func", function)
     found = getattr(function, "__code__", None)
     return getattr(type(function).__call__, "__code__", None) if found is None else found

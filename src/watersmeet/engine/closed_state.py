@@ -1,14 +1,14 @@
 """Merges of closed state: files, extents and the manifest grow with the bytes of the state, not with the spills.
 
 Every spill closes one more generation. Layers of closed generations are merged with others of their bucket, by the rule
-for small layers (`engine/compaction.py`): where `small_fan_in` of them are similar in length. Rows of several
-generations then lie in one run and say themselves of which they are (`state/generation_column.py`). So what a merge
-yields owes what its members owed: to each other, to the generations beside them, and nothing earlier.
+for small layers (`engine/compaction.py`): where `small_fan_in` of them are similar in length. One run then has rows of
+several generations, with a column that names the generation of each row (`state/generation_column.py`). So a merged
+layer owes the results that its members owed, to each other and to other generations, and nothing earlier.
 
-An epoch merges about an allowance, which follows what it spilled or, if that is more, a part of the closed state.
-Layers of more than half of it are left alone: at most 2 * `share_of_state` of them, or one for every half of
-`MERGE_ROWS_MAX` and of `MERGE_BYTES_MAX`. What an epoch closes waits for the next one, and a clean-up merges nothing.
-Which layers are merged is told by their extents and files alone: no other one is opened.
+An epoch merges about an allowance, which follows its spilled rows or, if that is more, a part of the closed state.
+Layers of more than half of it are not merged: at most 2 * `share_of_state` of them, or one for every half of
+`MERGE_ROWS_MAX` and of `MERGE_BYTES_MAX`. State that an epoch closes is merged in the next epoch at the earliest, and a
+clean-up merges nothing. Extents and file sizes alone decide which layers are merged: no other file is opened.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from watersmeet.state.shares import own_bytes
 from watersmeet.state.tiers import Tiers, segment_name, task_name
 
 Closed = Sequence[ExtentRef]
-"""Closed extents; those of one file are a layer."""
+"""Closed extents; the extents of one file are a layer."""
 
 
 def merged_closed(plan: JoinPlan, task: SlotTask, spilled: Spilled, tiers: Tiers, merging: Merging) -> Spilled:
     """All closed state of the slot after the epoch, some of it merged, and all files that were written so far.
 
-    `spilled` is what the epoch has closed. A merged file is numbered after those that `spilled` names.
+    `spilled` is the state that the epoch has closed. Numbers of merged files follow those of `spilled`.
     """
     before = task.closed
     if not before or task.clean is not None:
@@ -55,7 +55,7 @@ def merged_closed(plan: JoinPlan, task: SlotTask, spilled: Spilled, tiers: Tiers
 def _chosen(
     task: SlotTask, before: Closed, spilled: Spilled, merging: Merging
 ) -> tuple[list[ExtentRef], list[list[Closed]]]:
-    """Extents of those closed before that stay as they are, and layers that become one each, the earliest buckets
+    """Extents closed before that stay unchanged, and lists of layers that become one layer each, earliest buckets
     first."""
     layers: dict[str, list[ExtentRef]] = defaultdict(list)
     for extent in before:
@@ -94,7 +94,7 @@ def _merged(pieces: Sequence[Piece]) -> list[Part]:
 def _named(
     parts: Sequence[Part], members: Sequence[Piece], name: str, stores: Sequence[StoreLayout]
 ) -> list[ExtentRef]:
-    """The extents of merged parts. What their rows owe is no earlier than what the members owed."""
+    """The extents of merged parts. Their owed results are no earlier than those of the members."""
     groups = reduce(or_, (piece.extent.groups for piece in members))
     since_us = min((s for piece in members if (s := piece.extent.since_us) is not None), default=None)
     bucket = members[0].extent.bucket

@@ -1,20 +1,20 @@
-"""Which layers of state are merged, and which rows are let go: time buckets, tiers, shares of work, and expiry.
+"""Which layers of state are merged, and which rows are dropped: time buckets, tiers, shares of work, and expiry.
 
-A *layer* is what one epoch wrote for one bucket, all inputs together: one segment, or what is to become one.
+A *layer* is the rows that one epoch wrote for one bucket, all inputs together: one segment, or a future one.
 
 Rows of a windowed query are kept in *time buckets* about an eighth of the longest window wide, and no run crosses a
-bucket: expiry drops whole extents, and a bucket is sorted again only while rows can still come to it.
+bucket: expiry drops whole extents, and a bucket is sorted again only while rows can still arrive for it.
 
-A merge has a *fan-in*: it waits until some layers of similar length have come together. A layer more costs every probe
-a little (see `state/sieve.py`), a row written once more costs a fifth of what it did when it arrived; a higher fan-in
-makes the first epochs of a query cheaper, and those of a large state not.
-An epoch merges about its *allowance* of rows: some, and so many for every row that arrived, or a part of the state.
-A wide row counts as several, one for every `row_bytes`. Where so many rows could still have more than `MERGE_BYTES_MAX`
-bytes, more of them count as several. So merges are bounded by bytes, those of narrow rows by rows alone.
-Layers of up to half an allowance are merged whole; larger ones range by range of partition groups: what is merged of
-them becomes a layer of its own, a *piece*, and the extents of the others are cut. A slot takes one such *share* of the
-work in one of `share_every` epochs, its own for each slot, or at once where four times `fan_in` layers overlap. So most
-epochs merge nothing, and none merges much.
+A merge has a *fan-in*: it waits for some layers of similar length. One more layer costs every probe a little (see
+`state/sieve.py`). To write a row once more costs a fifth of its arrival. A higher fan-in makes the first epochs of a
+query cheaper, but not the epochs of a large state.
+An epoch merges about its *allowance* of rows: a minimum plus some for every row that arrived, or a part of the state.
+A wide row counts as several, one for every `row_bytes`. If the allowance could still exceed `MERGE_BYTES_MAX` bytes,
+more rows count as several. So merges are bounded by bytes; those of narrow rows are bounded by rows alone.
+Layers of up to half an allowance are merged whole. Larger ones are merged range by range of partition groups: the
+merged range becomes a layer of its own, a *piece*, and the extents of its members are cut. A slot does one such *share*
+of the work in one of `share_every` epochs (which one depends on the slot), or at once where four times `fan_in` layers
+overlap. So most epochs merge nothing, and none merges much.
 
 | bucket                            | small layers, whole                       | large layers, range by range     |
 |-----------------------------------|-------------------------------------------|----------------------------------|
@@ -24,15 +24,15 @@ epochs merge nothing, and none merges much.
 | closed (it ends by the watermark) | all                                       | all, wherever two overlap        |
 | unwindowed query                  | one bucket, always open                   |                                  |
 
-What is left alone grows geometrically, so a key lies in O(log rows) layers, and a row is written O(log rows) times. The
-slot's groups are divided into at most `cells` ranges, the *cells*. A cell may hold more than the allowance: one hot key
-does, and where there is no key one cell has all rows. Of a cell, up to `CELL_ALLOWANCES` allowances are merged at once
-(and `MERGE_ROWS_MAX` rows). A layer that has half of that in a cell is left alone there for good. There are at most
+The lengths of unmerged layers grow geometrically, so a key lies in O(log rows) layers, and a row is written O(log rows)
+times. The slot's groups are divided into at most `cells` ranges, the *cells*. A cell may hold more than the allowance:
+one hot key does, and without a key one cell has all rows. Up to `CELL_ALLOWANCES` allowances of a cell are merged at
+once (and `MERGE_ROWS_MAX` rows). A layer with more than half of that in a cell is never merged there. There are at most
 2 * `share_of_state` / `CELL_ALLOWANCES` such layers, 16, because an allowance is a part of the state; or, if these are
 more, one for every half of `MERGE_ROWS_MAX` and of `MERGE_BYTES_MAX`.
 
-A row is dead once no row that may still arrive can meet it: its interval (see `engine/mjoin.py`) ends by the watermark,
-which for a row of stream i is t + W_i <= watermark. So nothing is let go that something owed could still need.
+A row is dead once it can join no future row: its interval (see `engine/mjoin.py`) ends by the watermark, which for a
+row of stream i is t + W_i <= watermark. So no row is dropped that an owed result still needs.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from watersmeet.state.moments import last_moments, last_of_limits
 from watersmeet.state.run import Ints, Mask, Run, select_rows, take
 
 BUCKETS_AT_ONCE = 32
-"""Buckets that the rows of one run are put into. A batch may span many more: a first one with all of the past, say."""
+"""The most buckets for the rows of one run. A batch may span many more: the first may contain all history."""
 UNTIMED_BUCKET = 0
 MERGE_ROWS_MAX = 1 << 23
 MERGE_BYTES_MAX = 1 << 30
@@ -68,36 +68,36 @@ class Merging:
     fan_in: int = 4
     cells: int = 32
     share_every: int = 5
-    """Has no factor in common with `small_fan_in`, so that a share seldom meets a merge of small layers."""
+    """No common factor with `small_fan_in`, so that a share and a merge of small layers are seldom in one epoch."""
     small_fan_in: int = 3
     tier_ratio: float = 1.0
 
     def allowance(self, arrived: int, held: int) -> int:
-        """Rows that an epoch may merge when so many arrived and so many are held; it bounds a merge's memory, too."""
+        """Rows that an epoch may merge, given the rows that arrived and are held. It also bounds a merge's memory."""
         return min(max(self.rows_min + self.rows_per_arrived * arrived, held // self.share_of_state), MERGE_ROWS_MAX)
 
     def bounded(self, rows_max: int) -> Lengths:
-        """How layers are measured where at most so many rows are merged: then these have at most `MERGE_BYTES_MAX`."""
+        """How layers are measured so that a merge of `rows_max` rows has at most `MERGE_BYTES_MAX` bytes."""
         return Lengths(min(self.row_bytes, MERGE_BYTES_MAX // rows_max))
 
     @property
     def narrow_bytes(self) -> int:
-        """Rows of no more bytes count once, however many are merged."""
+        """Rows of at most this many bytes count once, in a merge of any size."""
         return min(self.row_bytes, MERGE_BYTES_MAX // MERGE_ROWS_MAX)
 
     def cell_max(self, allowance: int) -> int:
-        """What is merged of one cell at most."""
+        """The most rows of one cell that are merged at once."""
         return min(CELL_ALLOWANCES * allowance, MERGE_ROWS_MAX)
 
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """How layers are measured: in rows, of which wide ones count as several."""
+    """How layers are measured: in rows, where a wide row counts as several."""
 
     row_bytes: float
 
     def of(self, rows: int, size: int) -> int:
-        """The length of so many rows with so many bytes in all."""
+        """The length of a number of rows of a total size."""
         return max(rows, math.ceil(size / self.row_bytes))
 
 
@@ -112,12 +112,12 @@ class Share:
 
 
 def closed(bucket: int, width_us: int | None, watermark_us: int | None) -> bool:
-    """Whether no row that is not late can still fall into the bucket."""
+    """Whether only late rows can still fall into the bucket."""
     return width_us is not None and watermark_us is not None and (bucket + 1) * width_us <= watermark_us
 
 
 def last_of(run: Run, layout: StoreLayout) -> Ints | None:
-    """The last moments of the rows of a run, in row order: t + W - 1, or what the store says; None if there is none."""
+    """The last moments of the rows of a run, in row order: t + W - 1, or the store's limit; None if rows never end."""
     rows = run.rows_slice()
     if run.codes is None or layout.span_us is None:
         return None
@@ -127,7 +127,7 @@ def last_of(run: Run, layout: StoreLayout) -> Ints | None:
 
 
 def share_alive(run: Run, layout: StoreLayout, watermark_us: int | None) -> float:
-    """Which part of a run's rows has not ended, from a sample where some have."""
+    """The share of a run's rows that have not ended; estimated from a sample, if some may have."""
     if watermark_us is None or layout.span_us is None or run.codes is None:
         return 1.0
     if run.time_min + (layout.span_us if layout.limit is None else 0) > watermark_us:
@@ -141,8 +141,8 @@ def share_alive(run: Run, layout: StoreLayout, watermark_us: int | None) -> floa
 
 
 def by_bucket(run: Run, layout: StoreLayout, width_us: int | None, watermark_us: int | None) -> list[tuple[int, Run]]:
-    """The rows of a run that are not dead, one run per time bucket; of very many, the earliest go with one that follows
-    them, where they are found and expire as well."""
+    """The live rows of a run, one run per time bucket. If there are too many buckets, the earliest rows go to a later
+    bucket: probes find them there, and they expire there."""
     if width_us is None:
         return [(UNTIMED_BUCKET, run)]
     buckets = run.times(run.rows_slice()) // np.int64(width_us)
@@ -157,9 +157,9 @@ def by_bucket(run: Run, layout: StoreLayout, width_us: int | None, watermark_us:
 
 
 def merge_groups(rows: Sequence[int], merging: Merging, *, is_closed: bool, rows_max: int) -> list[list[int]]:
-    """Which small layers (given their lengths) become one layer each; the others stay.
+    """Groups of small layers (given their lengths). Each group becomes one layer; other layers stay.
 
-    None where fewer than `small_fan_in` (in a closed bucket: two) are to be merged.
+    No group, if fewer than `small_fan_in` (in a closed bucket: two) layers are similar.
     """
     ratio = np.inf if is_closed else merging.tier_ratio
     members = np.flatnonzero(_similar(np.array(rows, dtype=np.int64)[:, None], ratio))
@@ -177,13 +177,13 @@ def merge_groups(rows: Sequence[int], merging: Merging, *, is_closed: bool, rows
 
 
 def next_share(rows: Ints, *, ratio: float, fan_in: int, rows_max: int, cell_max: int = MERGE_ROWS_MAX) -> Share | None:
-    """Which large layers to merge next and where, given the rows of every layer (first axis) in every cell.
+    """The large layers to merge next and their cells, given the rows of every layer (first axis) in every cell.
 
-    None where fewer than `fan_in` layers overlap that are similar: none is longer than `ratio` times the shorter ones.
+    None, if fewer than `fan_in` similar layers overlap: none is longer than `ratio` times all shorter ones together.
 
-    The share is the first cell in which so many do, and its neighbours in which the same layers are to be merged, up to
-    `rows_max` rows: a merge moves up through the groups, and leaves few cuts behind. Of the first cell up to `cell_max`
-    rows are merged, of the shortest layers. Layers that have more than half of that in a cell are left alone there.
+    The share is the first cell with `fan_in` such layers, and the next cells with the same layers, up to `rows_max`
+    rows. So a merge moves up through the groups and leaves few cuts. In the first cell, up to `cell_max` rows of the
+    shortest layers are merged. Layers with more than half of that in a cell are not merged there.
     """
     members = _similar(np.where(2 * rows > cell_max, 0, rows), ratio)
     deep = members.sum(axis=0) >= fan_in
@@ -203,7 +203,7 @@ def next_share(rows: Ints, *, ratio: float, fan_in: int, rows_max: int, cell_max
 
 
 def _similar(rows: Ints, ratio: float) -> Mask:
-    """In every cell the longest layer that is at most `ratio` times as long as all shorter ones together, and those."""
+    """Per cell: the longest layer that is at most `ratio` times as long as all shorter ones together, and these."""
     order = np.argsort(rows, axis=0, kind="stable")
     lengths = np.take_along_axis(rows, order, axis=0)
     shorter = np.cumsum(lengths, axis=0) - lengths

@@ -1,4 +1,4 @@
-"""What becomes of a node's results: rows of the query's result, frames for the next stage, or runs for the parent
+"""Emission: the results of a node become result rows of the query, frames for the next stage, or runs for the parent
 node."""
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from watersmeet.state.run import Run, build_runs
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Emitted:
-    """What leaves a slot: frames for a stage, or, with none, results of the query."""
+    """Rows that leave a slot: frames for a stage or, if `stage` is None, results of the query."""
 
     stage: int | None
     rows: pa.RecordBatch
@@ -48,14 +48,14 @@ def emit(plan: JoinPlan, feeds: Sequence[Place], joined: Joined) -> Iterator[Emi
 
 
 def _rows(columns: Sequence[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:
-    """Rows of results; where nothing of them is selected they are at least as many."""
+    """Rows of results; if no column is selected, the number of rows is still right."""
     if columns:
         return pa.RecordBatch.from_arrays(columns, schema=schema)
     return pa.RecordBatch.from_struct_array(pa.nulls(rows, pa.struct([])))
 
 
 def _accumulated(plan: AggregatePlan, joined: Joined) -> Iterator[pa.RecordBatch]:
-    """Results of the join, accumulated by group as far as this chunk goes."""
+    """Results of the join, accumulated by group within this chunk."""
     keys, arguments = ([_computed(value, joined) for value in values] for values in (plan.keys, plan.arguments))
     row_ids = () if plan.confidence is None else plan.confidence.row_ids
     ids = [joined.column(column).to_numpy().view(np.uint64) for column in row_ids]
@@ -71,7 +71,7 @@ def _computed(value: Value, joined: Joined) -> pa.Array:
 
 
 def runs_of(joined: Joined, layout: StoreLayout, partitions: int) -> list[Run]:
-    """Results of a node as runs of its parent's store; they have the key of the rows they are made of."""
+    """Results of a node as runs of its parent's store; they have the same key as their rows."""
     partials = joined.partials
     payload = pa.RecordBatch.from_arrays(_payload(joined, layout, partitions), schema=layout.payload)
     return build_runs(joined.delta.hashes, joined.delta.keys, partials.latest, payload, partials.ranks)
@@ -88,7 +88,7 @@ def _payload(joined: Joined, layout: StoreLayout, partitions: int) -> list[pa.Ar
 
 
 def _frame(plan: JoinPlan, stage: int, ordinal: int, joined: Joined) -> pa.RecordBatch:
-    """Frames of the next stage; the hash of their new key is the runner's to compute."""
+    """Frames of the next stage; the runner computes the hash of their new key."""
     target, frame = plan.stages[stage], plan.frame
     layout = target.inputs[ordinal]
     columns: dict[str, pa.Array] = {

@@ -1,4 +1,4 @@
-"""Which rows of a slot may be dropped before they are written: those that nothing which arrives can meet."""
+"""Which rows of a slot may be dropped before they are written: rows that no future arrival can join."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from watersmeet.state.run import Run
 def expiry_bounds(
     plan: JoinPlan, task: SlotTask, arrived: Sequence[Sequence[tuple[int, Run]]], *, holds_all: bool
 ) -> list[int | None]:
-    """Per store, when rows that end by then may be dropped at once. Where generations are closed, a row that has ended
-    may still be owed: it is kept until its extent expires, and what it owes has been emitted."""
+    """Per store, the time such that rows that end by it may be dropped at once. If there are closed generations, an
+    ended row may still owe results: it is kept until its extent expires and these are emitted."""
     stores = range(len(stores_of(plan, task)))
     if holds_all:
         return [None for _ in stores]
@@ -27,8 +27,9 @@ def expiry_bounds(
 def watermark_bound(plan: JoinPlan, task: SlotTask, arrived: Sequence[Sequence[tuple[int, Run]]]) -> int | None:
     """A lower bound on the next epoch's watermark, from the rows this slot has seen.
 
-    The true one is the least, over the streams, of the latest event time seen by *any* slot minus the delay. What this
-    slot saw of every stream can only be earlier, so what is dead by this bound is dead. Stored rows do not move it.
+    The true watermark is the minimum, over the streams, of the latest event time seen by *any* slot minus the delay.
+    The times that this slot saw can only be earlier, so a row that is dead by this bound is dead. Stored rows do not
+    move it.
     """
     stores = stores_of(plan, task)
     latest: dict[int, int] = {}

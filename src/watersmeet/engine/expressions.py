@@ -4,8 +4,8 @@ NULL follows SQL's three-valued logic inside and means "no result" at the top. N
 number, -0.0 equals 0.0, strings compare by their UTF-8 bytes, integer overflow and division by zero are errors (as in
 Spark's ANSI mode).
 
-The right side of AND and OR is evaluated only where the left side leaves the answer open if it could fail, so that
-`b.n <> 0 AND a.n / b.n > 2` is as safe as in Spark. Registered predicates count as what could fail.
+If the right side of AND or OR could fail, it is evaluated only for rows that the left side does not decide. So
+`b.n <> 0 AND a.n / b.n > 2` is as safe as in Spark. Any registered predicate could fail.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from watersmeet.query.expressions import (
 from watersmeet.query.types import as_decimal, is_decimal, is_duration, is_floating, is_integer
 
 Columns = Callable[[Column], pa.Array]
-Value = Any  # a pa.Array, or a pa.Scalar for what depends on literals only
+Value = Any  # a pa.Array, or a pa.Scalar if it depends on literals only
 
 _CHECKED = {"+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked}
 
 
 def evaluate(expr: Expression, column: Columns, rows: int) -> npt.NDArray[np.bool_]:
-    """True for those of so many rows that satisfy the predicate. A column is asked for once at most, and only if its
-    values are needed."""
+    """True for each row that satisfies the predicate. Each column is requested at most once, and only if its values are
+    needed."""
     if rows == 0:
         return np.zeros(0, dtype=np.bool_)  # no row, no error either
     value = _as_condition(_value(expr, _Rows(column, rows)))
@@ -58,7 +58,7 @@ def evaluate(expr: Expression, column: Columns, rows: int) -> npt.NDArray[np.boo
 
 
 def compute(expr: Expression, column: Columns, rows: int) -> pa.Array:
-    """The values of an expression in so many rows; columns are asked for as in `evaluate`."""
+    """The values of an expression, one per row; columns are requested as in `evaluate`."""
     if isinstance(expr, Column):
         return column(expr)
     value = _value(expr, _Rows(column, rows))
@@ -66,7 +66,7 @@ def compute(expr: Expression, column: Columns, rows: int) -> pa.Array:
 
 
 class _Rows:
-    """Some rows, by their number and their columns: each is asked for when it is first read, and then kept."""
+    """A number of rows and their columns. A column is requested when it is first read, and then kept."""
 
     __slots__ = ("_column", "_known", "count")
 
@@ -123,7 +123,7 @@ def _as_condition(value: Value) -> Value:
 
 
 def _where_open(known: Value, decisive: bool, expr: Expression, rows: _Rows) -> Value:
-    """A condition for the rows that `known` does not decide; NULL (which then does not matter) for the others."""
+    """A condition for the rows that `known` does not decide; for the others NULL, which does not matter."""
     undecided = pc.fill_null(pc.not_equal(known, decisive), True)
     if isinstance(undecided, pa.Scalar):
         return _as_condition(_value(expr, rows)) if undecided.as_py() else pa.scalar(None, pa.bool_())
@@ -192,7 +192,7 @@ def _cast(value: Value, type_: pa.DataType) -> Value:
     if value.type in (pa.large_string(), pa.large_binary()):
         return value  # Arrow compares both widths of offsets
     if is_decimal(value.type) and is_floating(type_):
-        # Arrow's own cast is not rounded correctly; reading the digits is.
+        # Arrow's own cast is not rounded correctly; parsing the digits is.
         return value.cast(pa.string()).cast(type_)
     return value.cast(type_, safe=not is_floating(type_))
 
@@ -238,7 +238,7 @@ def _to_count(value: Value, in_days: bool) -> Value:
 
 
 def _refuse_zero(left: Value, right: Value, what: str) -> None:
-    """As Spark: an error where the divisor is zero, unless the dividend is NULL."""
+    """As in Spark: an error if a divisor is zero, unless its dividend is NULL."""
     at_fault = pc.and_kleene(pc.equal(right, pa.scalar(0).cast(right.type)), pc.is_valid(left))
     if at_fault.as_py() if isinstance(at_fault, pa.Scalar) else pc.any(at_fault).as_py():
         raise WatersmeetError(
@@ -259,7 +259,7 @@ def _remainder(left: Value, right: Value, type_: pa.DataType) -> Value:
 
 
 def _numbers(value: Value) -> npt.NDArray[Any]:
-    """With ones for NULL: divisible by and into anything."""
+    """Values with 1 for NULL: as a dividend or divisor it causes no error."""
     if isinstance(value, pa.Scalar):
         return np.asarray(1 if value.as_py() is None else value.as_py(), dtype=value.type.to_pandas_dtype())
     return np.asarray(pc.fill_null(value, pa.scalar(1).cast(value.type)).to_numpy(zero_copy_only=False))

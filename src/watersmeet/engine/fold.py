@@ -1,7 +1,7 @@
 """The state of a slot between epochs: opened from extents, and folded together with the rows that arrived.
 
-State lies in *layers* (see `engine/layers.py`), one segment each; which of them are merged, and how much of that an
-epoch may do, is said in `engine/compaction.py`.
+State lies in *layers* (see `engine/layers.py`), one segment each. `engine/compaction.py` decides which of them are
+merged, and how much an epoch may merge.
 """
 
 from __future__ import annotations
@@ -55,15 +55,15 @@ from watersmeet.state.tiers import Tiers, segment_name, task_name
 Keep = Callable[[int, Run], Run]
 DEFAULT_MERGING = Merging()
 MEMORY_PER_ALIVE = 1.45
-"""Bytes of segments in memory per byte of the rows in them that count. The promise is 1.5; shares are estimated."""
+"""Bytes of segments in memory per byte of their live rows. The promise is 1.5, but live shares are estimates."""
 MEMORY_MIN = 1 << 16
-"""So much may be in memory in any case: of a handful of rows, most of a file is its frame."""
+"""The bytes that may always be in memory: a file with few rows is mostly metadata."""
 
 
 def open_state(plan: JoinPlan, task: SlotTask, tiers: Tiers, tally: Tally) -> list[Layer]:
     """The active layers of the slot, oldest first: extents that have not expired, cut to their groups.
 
-    Files that hold nothing active leave memory, unless they are closed here and other slots have rows in them.
+    Files without active rows leave memory, unless they are closed here and other slots have rows in them.
     """
     by_segment: dict[str, list[ExtentRef]] = defaultdict(list)
     for extent in task.extents:
@@ -100,8 +100,8 @@ def fold(
 ) -> SlotReport:
     """The state after the epoch: old layers and arrived chunks, dead rows dropped, merged by tier, written.
 
-    `keep` takes copies of arrived rows that wait to be written, and returns where they are: perhaps on disk. `spilled`
-    has what the epoch has closed and written already. What was closed before stays until it expires.
+    `keep` stores copies of arrived rows until they are written, and returns the stored run, perhaps on disk. `spilled`
+    is the state that the epoch has closed and written already. Extents closed before stay until they expire.
     """
     with tally.spent_on(SPILL_NS):
         spilled = merged_closed(plan, task, spilled, tiers, merging)
@@ -174,8 +174,8 @@ def _retain(
     bounds: Sequence[int | None],
     tiers: Tiers,
 ) -> None:
-    """Settle which segments are in memory: first those of the newest buckets, of these the short ones, which hold the
-    newest rows, and of two of about one length the one that is there: what leaves memory is verified and mapped anew.
+    """Choose the segments to keep in memory: the newest buckets first; in a bucket the short ones, which have the
+    newest rows; of about equal length the resident ones, because others must be verified and mapped again.
     """
     if tiers.memory is None:
         return
@@ -210,7 +210,7 @@ class _Work:
         self.task, self.merging, self.merge = task, merging, merge
         self.grid = Grid.over(task.groups, partitions, merging.cells)
         self._known: dict[int, tuple[Layer, int, int]] = {}
-        """Layers with their rows and bytes; kept, so that no other object gets their id."""
+        """By id of a layer: the layer, its rows and bytes. It holds the layer, so that no other object gets its id."""
         self._small: dict[int, bool] = {}
         any_length = merging.bounded(1)
         new = sum(any_length.of(run.rows, run.kept_bytes()) for chunk in arrived for _, run in chunk)
@@ -218,13 +218,13 @@ class _Work:
             sum(layer.rows for layer in layers) + sum(ref.bytes for ref in task.segments.values()) // merging.row_bytes
         )
         self.allowance = merging.allowance(new, 0)
-        if merging.allowance(new, at_most) > self.allowance:  # only then the state counts, and is looked at closely
+        if merging.allowance(new, at_most) > self.allowance:  # only then the exact length of the state matters
             self.allowance = merging.allowance(new, sum(self._length(layer, any_length) for layer in layers))
         self.left = self.allowance
         self.lengths = merging.bounded(self.allowance)
 
     def merge_small(self, shelf: Sequence[Layer], *, is_closed: bool) -> list[Layer]:
-        """The layers of a bucket, the small ones of them merged."""
+        """The layers of a bucket, with small ones merged."""
         sides: tuple[list[Layer], list[Layer]] = [], []
         for layer in shelf:
             sides[self._is_small(layer)].append(layer)
@@ -237,7 +237,7 @@ class _Work:
         return [*large, *made, *(layer for i, layer in enumerate(small) if i not in gone)]
 
     def merge_share(self, shelf: Sequence[Layer], *, is_closed: bool) -> list[Layer]:
-        """The layers of a bucket, a share of the large ones merged if the allowance is not used up yet."""
+        """The layers of a bucket, with a share of the large ones merged if half of the allowance is left."""
         large = [layer for layer in shelf if layer.extents and not self._is_small(layer)]
         merging = self.merging
         has_turn = (self.task.epoch + self.task.slot) % merging.share_every == 0
@@ -276,14 +276,14 @@ class _Work:
         return lengths.of(rows, size) if size else rows
 
     def _bytes(self, layer: Layer, rows: int) -> int:
-        """The bytes of a layer's rows; 0 where they are so narrow, by their file, that only their number counts."""
+        """The bytes of a layer's rows; 0 if, by the file size, rows are so narrow that only their number counts."""
         file = self.task.segments.get(layer.extents[0].segment) if layer.extents else None
         if file is not None and file.bytes <= self.merging.narrow_bytes * rows:
             return 0
         return _kept_bytes(layer, self.grid.partitions)
 
     def _by_cell(self, layers: Sequence[Layer], lengths: Lengths) -> Ints:
-        """The length of every layer (first axis) in every cell; of narrow rows their number counts."""
+        """The length of every layer (first axis) in every cell; for narrow rows, their number."""
         rows = self.grid.rows(layers)
         if all(self._length(layer, lengths) == layer.rows for layer in layers):
             return rows
@@ -342,7 +342,7 @@ def read_state(plan: JoinPlan, task: SlotTask, extents: Sequence[ExtentRef], tie
 
 
 def _kept_bytes(layer: Layer, partitions: int) -> int:
-    """The bytes of a layer's rows; those of written layers are known from the epoch before."""
+    """The bytes of a layer's rows; for written layers they are cached from the previous epoch."""
     if not layer.extents:
         return sum(run.kept_bytes() for _, run in layer.runs)
     return sum(weight_of(e, run, partitions)[0] for e, (_, run) in zip(layer.extents, layer.runs, strict=True))

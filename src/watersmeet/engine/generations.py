@@ -1,14 +1,14 @@
-"""Generations of a slot's state in a stage: closing groups (spill), and relabelling what was cleaned up.
+"""Generations of a slot's state in a stage: groups are closed (spill), and relabelled after a clean-up.
 
-A group is closed with all its rows, of all inputs of the stage: what was active is split, group by group, and written
-anew, so that what stays is all there is in memory. Arrivals make a new generation of the group. What the generations
-owe each other is found by `engine/owed.py`.
+A group is closed with all its rows, of all inputs of the stage. Its layers are split by group and written again, so
+that only rows of active groups stay in memory. Later arrivals make a new generation of the group. `engine/owed.py`
+finds the results that the generations owe.
 
-| generation       | who probes it                        | where its files are |
-|------------------|--------------------------------------|---------------------|
-| active (0)       | every arrival                        | in memory, in so far as the budget allows |
-| settled (1)      | clean-up, and rows of it that expire | durable only        |
-| closed (e + 2)   | the same                             | durable only        |
+| generation       | probed by                            | its files are                     |
+|------------------|--------------------------------------|-----------------------------------|
+| active (0)       | every arrival                        | in memory, if the budget allows   |
+| settled (1)      | clean-up, and its expiring rows      | durable only                      |
+| closed (e + 2)   | the same                             | durable only                      |
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from watersmeet.state.tiers import Tiers, segment_name, task_name
 
 ROWS_AT_ONCE = 1 << 22
 BYTES_AT_ONCE = 1 << 28
-"""Rows and bytes that are sorted into new files at once, unless one group has more."""
+"""The most rows and bytes that are sorted into new files at once, unless one group has more."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Piece:
-    """A run of the stored state, and the extent that names it."""
+    """A run of the stored state, and its extent."""
 
     extent: ExtentRef
     run: Run
@@ -63,7 +63,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spilled:
-    """The active layers after some groups were closed, what was closed of them, and the files written for both."""
+    """The active layers after some groups were closed, the closed extents, and the files written for both."""
 
     layers: Sequence[Layer] = ()
     closed: Sequence[ExtentRef] = ()
@@ -81,7 +81,7 @@ NOTHING_SPILLED = Spilled()
 def opened(
     plan: JoinPlan, extents: Sequence[ExtentRef], segments: Mapping[str, SegmentRef], tiers: Tiers
 ) -> list[Piece]:
-    """Extents with their rows, from durable files; they are not counted as memory."""
+    """Extents with their rows, from durable files; their bytes do not count as memory."""
     by_name = {name: tiers.read(segments[name]) for name in {extent.segment for extent in extents}}
     found = []
     for extent in extents:
@@ -98,13 +98,13 @@ def parts_of(pieces: Iterable[Piece]) -> list[Part]:
 
 
 def is_mixed(parts: Sequence[Part]) -> bool:
-    """Whether rows are of more than one generation, as far as parts tell."""
+    """Whether parts may have rows of more than one generation."""
     generations = {part.generation for part in parts}
     return len(generations) > 1 or SEVERAL in generations
 
 
 def merged_parts(parts: Sequence[Part]) -> list[Part]:
-    """Parts of one store as one, unless it would be too large for a run."""
+    """The parts of one store merged into one, or into several if one run would be too large."""
     several = is_mixed(parts)
     generation = SEVERAL if several else parts[0].generation
     runs = [labelled(p.run, p.generation) if several and p.generation != SEVERAL else p.run for p in parts]
@@ -141,7 +141,7 @@ def close_groups(plan: JoinPlan, task: SlotTask, layers: Sequence[Layer], tiers:
 
 
 def divided(plan: JoinPlan, task: SlotTask, parts: Sequence[Part]) -> list[Part]:
-    """Active rows that expire in the very epoch that closes their groups belong to the generation that is closed."""
+    """Active rows that expire in the epoch that closes their groups belong to the closed generation."""
     if not task.spill:
         return list(parts)
     chosen = chosen_groups(plan, task)
@@ -158,7 +158,7 @@ def divided(plan: JoinPlan, task: SlotTask, parts: Sequence[Part]) -> list[Part]
 
 
 def relabelled(pieces: Sequence[Piece], task: SlotTask, partitions: int) -> list[Piece]:
-    """Extents after the groups of the task's range were cleaned up: there, all rows are of one generation."""
+    """Extents after a clean-up: in the groups of the task's range, all rows are of one generation."""
     assert task.clean is not None
     low, high = task.clean
     found = []
@@ -175,7 +175,7 @@ def relabelled(pieces: Sequence[Piece], task: SlotTask, partitions: int) -> list
 
 
 def coalesced(extents: Sequence[ExtentRef], owned: Groups) -> list[ExtentRef]:
-    """Extents of one run and generation as one where the slot owns no group between them."""
+    """Join extents of one run and generation into one if the slot owns no group between them."""
     found: list[ExtentRef] = []
     for extent in sorted(extents, key=lambda e: (e.segment, e.index, e.generation, e.groups.low)):
         last = found[-1] if found else None
@@ -199,7 +199,7 @@ def coalesced(extents: Sequence[ExtentRef], owned: Groups) -> list[ExtentRef]:
 def ranges_by_rows(
     runs: Sequence[Run], group_low: int, group_high: int, partitions: int, *, rows_max: int, bytes_max: int
 ) -> list[tuple[int, int]]:
-    """The groups between two as ranges that have about `rows_max` rows or `bytes_max` bytes each, or are one group."""
+    """Groups in [group_low, group_high) as ranges of at most `rows_max` rows or `bytes_max` bytes, or of one group."""
     rows = np.zeros(partitions)
     for run in runs:
         rows += np.maximum(rows_by_group(run, partitions), bytes_by_group(run, partitions) * (rows_max / bytes_max))
@@ -236,7 +236,7 @@ class _Writer:
         runs = ((store, run) for store, parts in sorted(by_store.items()) for run in merge_in_parts(parts))
         ref = self.tiers.write(name, runs)
         self.segments.append(ref)
-        # What was written is read from its file from now on: the rows need not stay in this process.
+        # From now on the rows are read from their file: they need not stay in this process.
         stored = self.tiers.peek(ref) if generation == ACTIVE else self.tiers.read(ref)
         pieces = []
         for index, (store, run) in enumerate(stored):
@@ -250,7 +250,7 @@ class _Writer:
 def _divided(
     shelf: Sequence[tuple[int, Run]], groups: Groups, chosen: Mask, partitions: int
 ) -> tuple[dict[int, list[Run]], dict[int, list[Run]]]:
-    """The rows of some neighbouring groups: of chosen groups, and of others; by store."""
+    """The rows of some neighbouring groups by store: rows of chosen groups, and rows of the others."""
     sides: tuple[dict[int, list[Run]], dict[int, list[Run]]] = defaultdict(list), defaultdict(list)
     for store, run in shelf:
         part = slice_of(run, groups, partitions)
@@ -273,15 +273,15 @@ def _settled(extent: ExtentRef, run: Run, task: SlotTask) -> ExtentRef:
 
 
 def _since(run: Run, task: SlotTask) -> int | None:
-    """A lower bound on the time of what rows closed now will owe: a result of theirs over several generations has a row
-    that is yet to arrive."""
+    """A lower bound on the time of results that rows closed now will owe: such a result has a row that has not arrived
+    yet."""
     if run.codes is None:
         return None
     return run.time_min if task.frontier_us is None else max(run.time_min, task.frontier_us)
 
 
 def end_of(run: Run, layout: StoreLayout) -> int | None:
-    """The moment after the last one of all rows, which may be later than any event time; None if there is none."""
+    """The time by which all rows have ended, perhaps later than any event time; None if they never end."""
     if run.codes is not None and layout.span_us is not None and layout.limit is None:
         return int(run.times(run.rows_slice()).max()) + layout.span_us
     last = last_of(run, layout)

@@ -1,7 +1,7 @@
-"""The store of groups: accumulated rows as runs, keyed by group, and what of it a query is shown.
+"""The store of groups: accumulated rows as runs, keyed by group, and the rows that a query shows.
 
-A group's row may lie in several layers, one part in each; what is shown of a group is all its parts together. Runs need
-keys without NULL, so a key that may be NULL is two key columns here: its value, or zero, and whether it is NULL.
+A group may have a part in each of several layers; a query shows all its parts combined. Runs need keys without NULL, so
+each key has two key columns here: its value, or zero, and whether it is NULL.
 
 | output mode | an epoch with rows shows            | when the watermark passes the end of windows         |
 |-------------|-------------------------------------|------------------------------------------------------|
@@ -35,7 +35,7 @@ from watersmeet.units import iso_time
 
 
 def runs_of_groups(plan: AggregatePlan, chunk: pa.Table) -> list[Run]:
-    """Accumulated rows as they come from the exchange, as runs with one row per group and pane."""
+    """Accumulated rows from the exchange, as runs with one row per group and pane."""
     batch = chunk.combine_chunks().to_batches()[0]
     keys = encoded_keys(plan, [batch.column(key_column(i)) for i in range(len(plan.keys))], batch.num_rows)
     payload = pa.RecordBatch.from_arrays([batch.column(f.name) for f in plan.layout.payload], plan.layout.payload.names)
@@ -59,7 +59,7 @@ def groups_in_parts(plan: AggregatePlan, runs: Sequence[Run]) -> Iterator[Run]:
 
 
 def combined(plan: AggregatePlan, run: Run) -> Run:
-    """A run whose rows of one group and pane are one row."""
+    """A run in which the rows of one group and pane are combined into one."""
     first = np.zeros(run.rows, dtype=np.bool_)
     rows = run.rows_slice()
     if run.codes is None:
@@ -84,11 +84,11 @@ def combined(plan: AggregatePlan, run: Run) -> Run:
 
 
 def whole_groups(plan: AggregatePlan, runs: Sequence[Run]) -> list[Run]:
-    """The rows of several runs, merged such that no group is in two of the new ones."""
+    """The rows of several runs, merged so that no group is in two of the new runs."""
     found = sorted(merged_groups(plan, runs), key=lambda run: int(run.hashes[0]))
     if all(before.hashes[-1] < after.hashes[0] for before, after in pairwise(found)):
         return found
-    # Times too far apart for the codes of so many groups: half of the groups at a time.
+    # The times are too far apart for the codes of so many groups: do half of the groups at a time.
     hashes = np.unique(np.concatenate([run.hashes for run in found]))
     if len(hashes) < 2:
         raise _too_far_apart(found)
@@ -107,7 +107,7 @@ def _too_far_apart(runs: Sequence[Run]) -> WatersmeetError:
 
 
 def parts_of_groups(plan: AggregatePlan, wanted: Sequence[Run], runs: Iterable[Run]) -> list[Run]:
-    """What the runs hold of the groups that are in `wanted`, as runs of whole groups."""
+    """The parts of groups in `wanted` that the runs hold, as runs of whole groups."""
     found = []
     for run in runs:
         positions = np.unique(np.concatenate([match_keys(one, run).positions for one in wanted]))
@@ -117,12 +117,12 @@ def parts_of_groups(plan: AggregatePlan, wanted: Sequence[Run], runs: Iterable[R
 
 
 def shown(plan: AggregatePlan, runs: Sequence[Run]) -> list[pa.RecordBatch]:
-    """Groups of runs that have all their parts, as rows for HAVING and the select list."""
+    """The groups of runs that have all their parts, as rows for HAVING and the select list."""
     return [_rows(plan, run, np.arange(len(run.hashes)), _columns(run), None) for run in runs if plan.window is None]
 
 
 def shown_windows(plan: AggregatePlan, run: Run, windows: Windows) -> pa.RecordBatch:
-    """Groups of windows over a run that has all their parts."""
+    """The groups of windows over a run that has all their parts."""
     return _rows(plan, run, windows.ranks, windows.values, windows.starts)
 
 
@@ -140,7 +140,7 @@ def nothing_yet(plan: AggregatePlan) -> pa.RecordBatch:
 
 
 def touched_windows(plan: AggregatePlan, run: Run, delta: Sequence[Run]) -> Iterator[Windows]:
-    """The windows of a run that the rows of a delta fall into, some at a time."""
+    """The windows of a run that contain rows of a delta, some at a time."""
     assert plan.window is not None
     ranks, panes = [], []
     for part in delta:
@@ -194,7 +194,7 @@ def _rows(
 
 
 def with_intervals(plan: AggregatePlan, shown: pa.RecordBatch, seen: Sequence[int]) -> pa.RecordBatch:
-    """Rows of groups as slots show them, with their intervals when so many rows of each stream have arrived."""
+    """Rows of groups from the slots, with their intervals; `seen` has the rows of each stream that have arrived."""
     if plan.confidence is None:
         return shown
     arrivals = Arrivals(tuple(seen), plan.confidence.totals)
@@ -224,7 +224,7 @@ def _running(plan: AggregatePlan, shown: pa.RecordBatch, part: RunningPlan) -> R
 
 
 def encoded_keys(plan: AggregatePlan, keys: Sequence[pa.Array], rows: int) -> pa.RecordBatch:
-    """Group keys without NULL: of each its value, or zero, and whether it is NULL. One constant, if there are none."""
+    """Group keys without NULL: per key its value, or zero, and whether it is NULL. Without keys, one constant."""
     columns = [pa.array(np.zeros(rows, dtype=np.int8))] if not keys else []
     for key in keys:
         values = normalise_key(key)

@@ -1,8 +1,8 @@
-"""The inbox of a slot: frames as they arrive, cut into bounded chunks and sorted into one delta per input.
+"""The inbox of a slot: arriving frames, cut into bounded chunks and sorted into one delta per input.
 
-Here rows are dropped, and counted, that can never be part of a result: NULL in a key column joins nothing; in a
-windowed query a row is late iff its event time is before the watermark its batch started with, and a row without
-event time has no place in any window.
+Rows that can never be part of a result are dropped here, and counted. NULL in a key column joins nothing. In a windowed
+query a row is late iff its event time is before the watermark at the start of its batch, and a row without event time
+is in no window.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def chunks(
     rows = size = 0
     for frame in frames:
         for part, part_bytes in _parts(frame, rows_max, bytes_max):
-            if held and part_bytes > bytes_max:  # one row: with others its values might be too long for a column
+            if held and part_bytes > bytes_max:  # one row: together with others it might be too long for a column
                 yield pa.Table.from_batches(held)
                 held, rows, size = [], 0, 0
             held.append(part)
@@ -49,7 +49,7 @@ def chunks(
 
 
 def _parts(frame: pa.RecordBatch, rows_max: int, bytes_max: int) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """A frame in parts of so many rows and bytes at most, or of one row; and the bytes of each."""
+    """A frame in parts of at most `rows_max` rows and `bytes_max` bytes, or of one row; and the bytes of each."""
     for start in range(0, frame.num_rows, rows_max):
         part = frame.slice(start, rows_max)
         size = part.nbytes
@@ -60,7 +60,7 @@ def _parts(frame: pa.RecordBatch, rows_max: int, bytes_max: int) -> Iterator[tup
 
 
 def deltas_of(chunk: pa.Table, plan: JoinPlan, stage: int, watermark_us: int | None, tally: Tally) -> list[list[Run]]:
-    """The rows of a chunk as runs, per input of the stage; what has arrived, what was dropped and why, is counted."""
+    """The rows of a chunk as runs, per input of the stage. Arrived rows, and dropped rows by reason, are counted."""
     frame, inputs = plan.frame, plan.stages[stage].inputs
     if chunk.schema.names != frame.schema.names:
         raise ValueError(f"frame has columns {chunk.schema.names}, the plan says {frame.schema.names}")
@@ -75,7 +75,7 @@ def deltas_of(chunk: pa.Table, plan: JoinPlan, stage: int, watermark_us: int | N
 
 
 def _see(batch: pa.RecordBatch, plan: JoinPlan, stage: int, ordinals: npt.NDArray[np.int8], tally: Tally) -> None:
-    """Count what has arrived, before anything is dropped."""
+    """Count arrived rows, before any are dropped."""
     for ordinal in range(len(plan.stages[stage].inputs)):
         mine = ordinals == ordinal
         stream = _stream_counted(plan, stage, ordinal)
@@ -92,7 +92,7 @@ def _keep(
     watermark_us: int | None,
     dropped: Counter[Figure],
 ) -> npt.NDArray[np.bool_]:
-    """Rows that can be part of a result. Results of earlier stages all can: their rows have passed here already."""
+    """Rows that can be part of a result. Results of earlier stages are never late: their rows were checked before."""
     inputs = plan.stages[stage].inputs
     from_stream = np.array([isinstance(layout.tree, Leaf) for layout in inputs])[ordinals]
     keep = np.ones(batch.num_rows, dtype=np.bool_)
@@ -118,7 +118,7 @@ def _keep(
 
 
 def _class_columns(plan: JoinPlan, stage: int, ordinal: int, layout: StoreLayout) -> list[int]:
-    """Frame columns that hold values of other key classes: NULL there joins nothing either, only later."""
+    """Frame columns that hold values of other key classes. NULL there joins nothing in a later stage."""
     kept = [source for field, source in layout.sources if isinstance(field, KeyValue) and source.kind == "payload"]
     return [plan.frame.payloads[stage][ordinal][source.index] for source in kept]
 
@@ -126,14 +126,14 @@ def _class_columns(plan: JoinPlan, stage: int, ordinal: int, layout: StoreLayout
 def _count(
     dropped: Counter[Figure], reason: Measure, ordinals: npt.NDArray[np.int8], plan: JoinPlan, stage: int
 ) -> None:
-    """Count dropped rows where their stream is counted: it may be sent to several stages."""
+    """Count dropped rows at the one place where their stream is counted: it may be sent to several stages."""
     for ordinal, rows in enumerate(np.bincount(ordinals)):
         if rows and (stream := _stream_counted(plan, stage, ordinal)) is not None:
             dropped[Figure(reason, stream)] += int(rows)
 
 
 def _stream_counted(plan: JoinPlan, stage: int, ordinal: int) -> str | None:
-    """The stream whose rows are counted where they come in at this input; None where there is none."""
+    """The stream whose rows are counted at this input; None if no stream is counted here."""
     tree = plan.stages[stage].inputs[ordinal].tree
     if isinstance(tree, Leaf) and plan.places(tree.stream)[0] == Place(stage, ordinal):
         return plan.names[tree.stream]
@@ -157,7 +157,7 @@ def _delta(
 
 
 def _micros(column: pa.Array) -> npt.NDArray[np.int64]:
-    """Event times as microseconds; what stands for NULL is undefined."""
+    """Event times as microseconds; the value of a NULL is undefined."""
     bits = np.frombuffer(column.buffers()[1], dtype=np.int64)
     return bits[column.offset : column.offset + len(column)]
 

@@ -1,9 +1,9 @@
 """Online aggregation: where the final SUM, COUNT or AVG of a join of finite streams will lie, while rows still arrive.
 
-*Assumption.* The rows of each stream arrive in random order, independently of the other streams, and it is known how
-many there will be: the n_i rows seen of stream i are a simple random sample without replacement of its N_i rows. An
-order that has to do with keys or values (sorted by time, grouped by key) voids the intervals. An interval holds for one
-look at one group: of many looks at 95 %, one in twenty misses.
+*Assumption.* The rows of each stream arrive in random order, independently of the other streams, and their final number
+is known: the n_i rows seen of stream i are a simple random sample without replacement of its N_i rows. An order that
+depends on keys or values (sorted by time, grouped by key) voids the intervals. An interval holds for one look at one
+group: of many looks at 95 %, one in twenty misses.
 
 With s = product of N_i / n_i, the sum so far times s is an unbiased estimate T of the final sum. Results share rows, so
 the usual formula for independent draws claims far too much. Two variances are computed from the second moments P_A of
@@ -13,27 +13,28 @@ the usual formula for independent draws claims far too much. Two variances are c
 |--------------|-------------------------------------------------------------------------------------------------------|
 | *unbiased*   | T^2 less the sum over pairs of results of y y' / (their joint probability to be seen), a pair that    |
 |              | agrees on exactly the streams A having product of 1/a_i over A times product of 1/d_i over the others;|
-|              | in terms of the P_A: s^2 P_{} - sum over A of P_A product over A of (-g_i) product over others of d_i |
+|              | by the P_A: s^2 P_{} - sum over A of P_A product over A of (-g_i) product over others of d_i          |
 |              | (Horvitz and Thompson; for joins: Nirkhiwale, Dobra and Jermaine 2013, "a sampling algebra")          |
-| *one by one* | the sum of the variances of T in each stream, all others being as they are:                           |
+| *one by one* | the sum of the variances of T in each stream, with all other streams fixed:                           |
 |              | sum over i of s^2 (1 - n_i/N_i) n_i / (n_i - 1) (P_i - P_{} / n_i)                                    |
 
 The second is the unbiased estimate of the Efron-Stein bound: it is at least the true variance and at most k times that,
-and the two meet when results are many per row. The first is noisier. So the variance used is the first plus
-`CAUTION` times its own standard error, but not more than the second, nor less than a k-th of it. The standard error
-comes from the fourth moments of the rows, which a sketch shows as well, and from the noise of the sketches.
+and both agree if there are many results per row. The first is noisier. So the variance used is the first plus `CAUTION`
+times its own standard error, but not more than the second, nor less than a k-th of it. The standard error comes from
+the fourth moments of the rows, which a sketch gives as well, and from the noise of the sketches.
 
-The interval. A sum of few large parts is skew, and its standard error sigma grows with it: samples that fall short also
-believe themselves too sure. If sigma grows in proportion, log T has a constant one; in general let b be sigma / (s
-times the sum of |y|), which is the relative error if all y have one sign, and near 0 if they cancel out. Then
+The interval. A sum of few large parts is skewed, and its standard error sigma grows with it: a sample with too small a
+sum also has too small a sigma. If sigma is proportional to T, log T has a constant standard error. In general let b be
+sigma / (s times the sum of |y|): the relative error if all y have one sign, and near 0 if they cancel out. Then
 
     T + sigma (exp(b t) - 1) / b        and        T + sigma (exp(-b t) - 1) / b
 
-are the ends, from T exp(+-t sigma / T) for one sign to T +- t sigma. t is Student's, its degrees of freedom those of
-the variance. An average is a ratio of sums; to first order it varies as the sum of y - average, divided by the count.
+are the ends, from T exp(+-t sigma / T) for one sign to T +- t sigma. t is Student's quantile, with the degrees of
+freedom of the variance. An average is a ratio of sums; to first order it varies as the sum of y - average, divided by
+the count.
 
-*Known limitation.* What has not been seen cannot be known: if a few rows that have not come yet hold most of the final
-sum, intervals are too short. `benchmarks/confidence_coverage.py` measures by how much.
+*Known limitation.* If a few rows that have not arrived yet hold most of the final sum, intervals are too short.
+`benchmarks/confidence_coverage.py` measures by how much.
 """
 
 from __future__ import annotations
@@ -50,12 +51,12 @@ Floats = npt.NDArray[np.float64]
 CAUTION = 1.0
 """Standard errors that are added to the estimate of a variance."""
 FREEDOM_MIN = 2.0
-"""Less cannot be told from a handful of results."""
+"""The minimum degrees of freedom: a few results do not show fewer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
-    """Rows seen of each stream, and how many it will have in the end; a stream that has brought more is complete."""
+    """Rows seen of each stream, and its final number of rows; a stream with at least that many is complete."""
 
     seen: tuple[int, ...]
     total: tuple[int, ...]
@@ -66,7 +67,7 @@ class Arrivals:
 
     @property
     def tells(self) -> bool:
-        """Whether every stream has brought two rows, or all it has: with less, nothing is known of a variance."""
+        """Whether every stream has two rows, or all its rows: with less, a variance is unknown."""
         return all(n >= min(2, total) for n, total in zip(self.seen, self.total, strict=True))
 
 
@@ -83,7 +84,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Intervals:
-    """Estimates of final values, per group, and the ends of their intervals; NaN is unknown."""
+    """Estimates of final values, per group, and the ends of their intervals; NaN if unknown."""
 
     estimate: Floats
     low: Floats
@@ -106,9 +107,9 @@ def final_count(so_far: Running, arrivals: Arrivals, level: float = 0.95) -> Int
 
 
 def final_average(so_far: Running, count: Running, arrivals: Arrivals, level: float = 0.95) -> Intervals:
-    """The final AVG, of what is summed and counted over the same results.
+    """The final AVG, from a sum and a count over the same results.
 
-    While all of them contain the same row of a stream of which more is to come, the ends are unknown.
+    The ends are unknown while all results contain the same row of an incomplete stream.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         average = so_far.sums / count.sums
@@ -132,7 +133,7 @@ def _hangs_on_one_row(count: Running, arrivals: Arrivals) -> npt.NDArray[np.bool
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Spread:
-    """The standard error of an estimate, and how well it is known, in degrees of freedom; NaN is unknown."""
+    """The standard error of an estimate, and its degrees of freedom; NaN if unknown."""
 
     deviation: Floats
     freedom: Floats
@@ -168,11 +169,11 @@ def variance_one_by_one(sums: Floats, moments: Floats, arrivals: Arrivals) -> Fl
 
 
 def _variance_by_rows(sketches: Floats, moments: Floats, arrivals: Arrivals) -> Floats:
-    """The variance of the variance that is due to the sample having these rows and not others.
+    """The variance of the variance that comes from the choice of the sample's rows.
 
-    It is the sum over rows of the fourth powers of what they contribute; not less the mean, which is on the safe side.
-    To the sum of fourth powers of buckets, rows that share a bucket add three times the square of the second moment,
-    divided by the number of buckets.
+    It is the sum over rows of the fourth powers of their contributions. The mean is not subtracted; this is on the safe
+    side. Rows that share a bucket add to the sum of fourth powers of buckets three times the square of the second
+    moment, divided by the number of buckets.
     """
     found = np.zeros(len(moments))
     for i, (n, weight) in enumerate(zip(arrivals.seen, _row_weights(arrivals), strict=True)):
@@ -183,7 +184,7 @@ def _variance_by_rows(sketches: Floats, moments: Floats, arrivals: Arrivals) -> 
 
 
 def _coefficients(arrivals: Arrivals) -> Floats:
-    """What each P_A counts in the unbiased variance, by set of streams, the empty one first."""
+    """The coefficient of each P_A in the unbiased variance, by set of streams, the empty set first."""
     factors = [_factors(n, total) for n, total in zip(arrivals.seen, arrivals.total, strict=True)]
     found = np.empty(1 << len(factors))
     for subset in range(len(found)):
@@ -193,21 +194,21 @@ def _coefficients(arrivals: Arrivals) -> Floats:
 
 
 def _row_weights(arrivals: Arrivals) -> list[float]:
-    """Per stream, what the squared deviations of its rows from their mean count in the variance of T."""
+    """Per stream, the weight in the variance of T of the squared deviations of its rows from their mean."""
     scale = _scale(arrivals)
     factors = (_factors(n, total) for n, total in zip(arrivals.seen, arrivals.total, strict=True))
     return [scale * scale * (d - a) / (a * a) for a, d in factors]
 
 
 def _factors(n: int, total: int) -> tuple[float, float]:
-    """One by the probability that a row is seen, and that two given rows are."""
+    """1 / the probability that a row is seen, and 1 / the probability that two given rows are."""
     if n >= total:
         return 1.0, 1.0
     return total / n, total / n * (total - 1) / (n - 1)
 
 
 def _scale(arrivals: Arrivals) -> float:
-    """What one result seen stands for."""
+    """The expected number of final results per result seen."""
     pairs = zip(arrivals.seen, arrivals.total, strict=True)
     return prod(1.0 if n >= total else total / n if n else np.nan for n, total in pairs)
 
@@ -223,7 +224,7 @@ def _ends(estimate: Floats, spread: _Spread, magnitude: Floats, level: float) ->
 
 
 def student_quantile(level: float, freedom: Floats) -> Floats:
-    """How far from its middle Student's distribution reaches to hold a share of `level`; for two degrees and more.
+    """The t for which [-t, t] holds a share of `level` of Student's distribution; for two degrees of freedom and more.
 
     Within 2 % for levels up to 95 %, and up to 99 % from three degrees on within 3 % (Peizer and Pratt 1968).
     """

@@ -1,9 +1,8 @@
 """The kernels of a probe: match distinct keys, search time ranges, expand ranges into rows. Whole arrays only.
 
-Keys are matched once per (delta, run) on *distinct* keys, with their values compared; the rows of a delta, however many
-share a key, then only look up a position. A run that holds a range of the hashes is searched for the keys in that range
-only, keys that its sieve holds back are not searched at all, and what is kept of a search is what was found, so that a
-store of many such runs costs little more than one run.
+Keys are matched once per (delta, run) on *distinct* keys, with their values compared; each row of a delta then only
+looks up a position. If a run holds a range of the hashes, only keys in that range are searched; keys that its sieve
+rejects are not searched at all. Only matches are kept. So a store of many such runs costs little more than one run.
 A window is a range of codes (see `state/run.py`), so a probe touches exactly the rows that satisfy key and window.
 """
 
@@ -27,7 +26,7 @@ class Matches:
     positions: Ints
 
     def of_needles(self, order: Ints, ranks: Ints) -> tuple[Ints, Ints]:
-        """Needles that have a matched key, with its position; `order` sorts the needles by key, to `ranks`."""
+        """Needles with a matched key, and its position. `order` sorts needles by key; `ranks` are the sorted keys."""
         start = np.searchsorted(ranks, self.keys)
         count = np.searchsorted(ranks, self.keys, side="right") - start
         number, places = expand(Ranges(np.arange(len(count)), start, count))
@@ -47,7 +46,7 @@ class Ranges:
 
 
 def match_keys(delta: Run, target: Run, lookup: Lookup | None = None) -> Matches:
-    """The distinct keys of `delta` that `target` has; `lookup` is that of the delta's hashes, to be used again."""
+    """The distinct keys of `delta` that `target` has; `lookup` of the delta's hashes can be reused between calls."""
     first, last = 0, 0
     if len(target.hashes):
         first = int(delta.hashes.searchsorted(target.hashes[0]))
@@ -112,7 +111,7 @@ def split_long(ranges: Ranges, rows_max: int) -> Ranges:
 
 
 def split_heavy(ranges: Ranges, weigh: Callable[[Ranges], Ints], weight_max: int) -> tuple[Ranges, Ints]:
-    """The same matches with no range heavier than `weight_max`, unless it is one row; and how heavy they are."""
+    """The same matches with no range heavier than `weight_max`, unless it is one row; and their weights."""
     while True:
         weights = weigh(ranges)
         heavy = (weights > weight_max) & (ranges.count > 1)

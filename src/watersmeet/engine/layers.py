@@ -1,7 +1,7 @@
-"""Layers: what of the state is merged and written as one, and how a layer is counted, cut and merged.
+"""Layers: the parts of the state that are merged and written as one; how a layer is counted, cut and merged.
 
-A layer holds runs of one bucket, all inputs together. Once it is written it is a segment, and its extents say which
-groups of it still count: a merge that takes a range of groups out of a layer only cuts its extents.
+A layer holds runs of one bucket, all inputs together. Once it is written it is a segment, and its extents name the
+groups that still count: a merge that takes a range of groups out of a layer only cuts its extents.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from watersmeet.state.tiers import Tiers
 from watersmeet.state.widths import bytes_between
 
 HELD_BYTES_MAX = 1 << 26
-"""So much of a layer that was written stays in the memory of the process until the epoch ends."""
+"""A written layer of at most this size stays in the memory of the process until the epoch ends."""
 
 Merge = Callable[[Sequence[Run]], Iterable[Run]]
-"""How runs of one store become as few runs as possible."""
+"""Merges the runs of one store into as few runs as possible."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layer:
-    """Runs of one bucket with their stores; `extents`, one for each run, name them once they are in a segment.
+    """Runs of one bucket with their stores. Once they are in a segment, there is one of `extents` for each run.
 
-    `groups` are those that a piece was merged in; None for a layer of all groups. With `merge`, the runs are yet to be
-    merged by it: when they are written, one after the other, so that a layer may be larger than memory.
+    `groups` are the groups of a piece; None for a layer of all groups. With `merge`, the runs are not merged yet: they
+    are merged when they are written, one after the other, so that a layer may be larger than memory.
     """
 
     bucket: int
@@ -44,7 +44,7 @@ class Layer:
     merge: Merge | None = None
 
     def made_runs(self) -> Iterator[tuple[int, Run]]:
-        """The runs as they are to be written."""
+        """The runs to write."""
         if self.merge is None:
             yield from self.runs
             return
@@ -60,10 +60,10 @@ class Layer:
         return sum(e.rows for e in self.extents) if self.extents else sum(run.rows for _, run in self.runs)
 
     def is_whole(self, owned: Groups) -> bool:
-        """Whether no merge by range has made or cut the layer, as far as the groups of the slot go.
+        """Whether no merge by range has made or cut the layer, within the groups of the slot.
 
-        What a change of slots has left of a file is whole, though it has some of the groups only: or it would never be
-        merged with others like it.
+        After a change of the number of slots, the rest of a file counts as whole, though it lacks some groups.
+        Otherwise it would never be merged with others like it.
         """
         return self.groups is None and all(not e.is_piece or e.groups.covers(owned) for e in self.extents)
 
@@ -72,7 +72,7 @@ class Layer:
 class Grid:
     """The groups of a slot, divided into cells: the finest ranges in which its layers are merged.
 
-    All cells have about as many groups that the slot owns; between two edges there may be groups of other slots.
+    All cells have about the same number of groups of the slot; between two edges there may be groups of other slots.
     """
 
     edges: tuple[int, ...]
@@ -125,7 +125,7 @@ class Grid:
 
 
 def depth(layers: Sequence[Layer]) -> int:
-    """The most written layers that any group may have rows in, as far as their extents tell."""
+    """The maximum, over all groups, of written layers that may have rows of the group, by their extents."""
     edges: list[tuple[int, int]] = []
     for layer in layers:
         for extent in layer.extents:
@@ -140,24 +140,24 @@ def in_three(groups: Groups, low: int, high: int) -> tuple[Groups, Groups, Group
 
 
 def slice_of(run: Run, groups: Groups, partitions: int) -> Run:
-    """The rows between the first and the last of some groups, of a run that has no others there."""
+    """The rows of a run from the first to the last of some groups. The run must have no other groups between them."""
     return cut_to_groups(run, Groups.between(groups.low, groups.high), partitions)
 
 
 def bytes_by_group(run: Run, partitions: int) -> Ints:
-    """How many bytes of the kept columns every group has."""
+    """The bytes of the kept columns of every group."""
     cuts = np.append(np.searchsorted(run.hashes, first_hashes(partitions)), len(run.hashes))
     return _kept_between(run, run.starts[cuts].astype(np.int64))
 
 
 def _kept_between(run: Run, cuts: Ints) -> Ints:
-    """The bytes of the kept columns between some rows and the next: exactly of the payload, of all else by the mean."""
+    """The bytes of the kept columns between consecutive cuts: exact for the payload, by the mean for the rest."""
     beside = (run.kept_bytes() - run.payload_bytes()) / max(1, run.rows)
     return bytes_between(run.payload, cuts[:-1], cuts[1:]) + np.ceil(np.diff(cuts) * beside).astype(np.int64)
 
 
 def rows_by_group(run: Run, partitions: int) -> Ints:
-    """How many rows of a run every group has."""
+    """The number of rows of every group in a run."""
     cuts = np.append(np.searchsorted(run.hashes, first_hashes(partitions)), len(run.hashes))
     rows: Ints = np.diff(run.starts[cuts].astype(np.int64))
     return rows
@@ -170,15 +170,15 @@ def first_hashes(partitions: int) -> Hashes:
 
 
 def merged(layers: Sequence[Layer], merge: Merge = merge_in_parts) -> Layer:
-    """The rows of some layers of a bucket as one layer, not yet written unless it is the only one."""
+    """The rows of some layers of a bucket as one layer, not written yet; a single layer is returned as it is."""
     if len(layers) == 1:
         return layers[0]
     return Layer(layers[0].bucket, tuple(pair for layer in layers for pair in layer.runs), merge=merge)
 
 
 def stored(layer: Layer, name: str, tiers: Tiers) -> tuple[Layer, SegmentRef]:
-    """A layer that is written, its runs merged now if they are to be. A small one stays as it is; the runs of a large
-    one are in memory one at a time, and from then on in its file."""
+    """Write a layer, and merge its runs if it has a `merge`. A small layer stays in memory. The runs of a large one are
+    in memory one at a time, and afterwards in its file."""
     if layer.merge is None or sum(run.kept_bytes() for _, run in layer.runs) <= HELD_BYTES_MAX:
         layer = replace(layer, runs=tuple(layer.made_runs()), merge=None)
         return layer, tiers.write(name, layer.runs)

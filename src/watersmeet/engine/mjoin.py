@@ -2,24 +2,24 @@
 
 A *partial result* binds some inputs. It is a few integers per row: the number of its key within the delta, an index per
 bound input into the rows that were bound (`engine/bound.py` gathers their columns when they are read, so rows that a
-predicate drops are not gathered), and, in a windowed query, the interval from latest to last that decides whom it may
+predicate drops are not gathered), and, in a windowed query, the interval from latest to last of the times that it may
 still join (DESIGN 3.4: a result exists iff max(t) - t_i < W_i for all i):
 
     latest = max(t_i)          last = min(t_i + W_i) - 1
 
-A row of a stream is the interval from t to t + W - 1, and two partials belong together iff their intervals meet: each
-begins before the other ends. What they make is the intersection. So each hop searches the codes, which are sorted by
-`latest`, for the range from latest - span + 1 to last, where `span` is the longest window among the streams of the
-input searched; for a stream that is exact, and for stored results the rows that ended too early are then dropped.
+A row of a stream has the interval from t to t + W - 1. Two partials join iff their intervals overlap: each begins
+before the other ends. Their result has the intersection. So each hop searches the codes, which are sorted by `latest`,
+for the range from latest - span + 1 to last, where `span` is the longest window among the streams of the searched
+input. For a stream the range is exact; for stored results, rows that ended too early are then dropped.
 
-Matches are kept as ranges until they are cut into chunks of at most `ROWS_MAX` rows, or of about `BYTES_MAX` bytes
-where rows are wide; each chunk is expanded, filtered by the predicates it binds, and taken to the next hop before the
-following chunk is touched. A hot key therefore costs time, not memory. How many rows a chunk may have follows from the
-mean width of rows; if the widest ones could make more than `UNEVEN_BYTES_MAX` of it, ranges are weighed one by one.
+Matches are kept as ranges until they are cut into chunks of at most `ROWS_MAX` rows, or of about `BYTES_MAX` bytes if
+rows are wide. Each chunk is expanded, filtered by the predicates it binds, and taken to the next hop before the next
+chunk starts. A hot key therefore costs time, not memory. The rows of a chunk follow from the mean width of rows; if the
+widest rows could make a chunk larger than `UNEVEN_BYTES_MAX`, ranges are weighed one by one.
 
-Rows may belong to *generations*; a probe for what is owed (`Generations`) then yields the results whose rows are not
-all of one: each partial knows whether it is mixed, and at the last hop one that is not finds other generations only.
-Runs of one generation are left out there before they are searched, rows of others before a column of theirs is read.
+Rows may belong to *generations*. A probe for owed results (`Generations`) yields only *mixed* results: their rows are
+not all of one generation. At the last hop, a partial that is not mixed matches rows of other generations only. A run of
+the same single generation is skipped before it is searched; rows of other runs before their columns are read.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def probe(
     counts: Counter[Figure] | None = None,
     generations: Generations | None = None,
 ) -> Iterator[Joined]:
-    """All results with one row of `delta` as input `origin` and a row of `targets[j]` as every other input j; given
-    their `generations`, those over several.
+    """All results with one row of `delta` as input `origin` and a row of `targets[j]` as every other input j. With
+    `generations`, only results over several generations.
 
     Matches and tested rows are added to `counts`.
     """
@@ -102,7 +102,7 @@ def probe(
 
 
 def _width(runs: Sequence[Run]) -> int:
-    """About how many bytes the payload of one row has, in the run where it has most."""
+    """The mean payload bytes of a row, approximately, in the run where they are largest."""
     if runs and all(pa.types.is_primitive(kind) for kind in runs[0].payload.schema.types):
         runs = runs[:1]
     return max(
@@ -111,18 +111,18 @@ def _width(runs: Sequence[Run]) -> int:
 
 
 def _widest(runs: Sequence[Run]) -> int:
-    """What the payload of no row exceeds."""
+    """An upper bound on the payload bytes of a row."""
     return max((row_bytes_max(run.payload) if run.widest is None else run.widest for run in runs), default=0)
 
 
 def _key_copies(node: NodePlan) -> int:
-    """How often a result may hold the value of its key: every input may show it."""
+    """How many copies of its key a result may hold: one per input."""
     return len(node.inputs)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Held:
-    """A run that has keys of the delta, where, and its generation."""
+    """A run that has keys of the delta, the positions of these keys, and its generation."""
 
     run: Run
     matches: Matches
@@ -143,7 +143,7 @@ _Matched: TypeAlias = tuple[Run, Ints, Ints]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Hop:
-    """One probe: the delta, whom it probes, and where its keys lie there."""
+    """One probe: the delta, the runs it probes, and the positions of its keys in them."""
 
     node: NodePlan
     origin: int
@@ -152,7 +152,7 @@ class _Hop:
     rows_max: int
     counts: Counter[Figure]
     generation: Generation | None
-    """That of the delta, if only mixed results are wanted."""
+    """The generation of the delta, if only mixed results are wanted."""
     is_uneven: bool
 
     def parts(self, rows: Ints) -> Iterator[Ints]:
@@ -214,11 +214,11 @@ class _Hop:
             yield from self.follow(self.filtered(bound, target), rest)
 
     def _sizes(self, counts: Ints, weights: Ints) -> Ints:
-        """How much of a chunk rows take, by their number or by their bytes."""
+        """The part of a chunk that rows take, in rows, by their number or by their bytes."""
         return np.maximum(counts, np.ceil(weights * (self.rows_max / BYTES_MAX)).astype(np.int64))
 
     def _search(self, partials: Partials, target: int, run: Run, needles: Ints, positions: Ints) -> Ranges:
-        """The rows of a run that some partials meet, given the positions of their keys in it."""
+        """The rows of a run that match some partials, given the positions of their keys in it."""
         if partials.latest is None or partials.last is None:
             found = all_rows(run, positions)
         else:
@@ -256,7 +256,7 @@ class _Hop:
     def _of_generations(
         self, partials: Partials, held: Sequence[_Held], expanded: Sequence[_Matched], mixed_only: bool
     ) -> tuple[list[_Matched], Mask]:
-        """Matches, those of one generation left out where only mixed ones are wanted; and which are mixed."""
+        """Matches, and which of them are mixed. With `mixed_only`, the others are left out."""
         found, marks = [], []
         for one, (run, needles, rows) in zip(held, expanded, strict=True):
             mixed = _is_mixed(partials, needles, one.generation_of(rows))
@@ -267,7 +267,7 @@ class _Hop:
         return found, np.concatenate(marks)
 
     def _still_open(self, partials: Partials, target: int, run: Run, needles: Ints, rows: Ints) -> _Matched:
-        """Matches whose stored interval has not ended before the partial begins; for streams the search was exact."""
+        """Matches whose stored interval does not end before the partial begins; for streams the search was exact."""
         ends = self.node.inputs[target].limit
         if ends is None or partials.latest is None:
             return run, needles, rows
@@ -276,7 +276,7 @@ class _Hop:
         return (run, needles, rows) if keep.all() else (run, needles[keep], rows[keep])
 
     def filtered(self, partials: Partials, newest: int) -> Partials:
-        """Apply the predicates whose last input has just been bound; when it is the first, those over it alone."""
+        """Apply the predicates whose last input has just been bound; for the first input, predicates over it alone."""
         bound = partials.bound.keys()
         for equality in self.node.equalities:
             if newest in (equality.left, equality.right) and {equality.left, equality.right} <= bound:
@@ -303,18 +303,18 @@ class _Hop:
 
 
 def _weigh(weights: Ints, run: Run, ranges: Ranges) -> Ints:
-    """The bytes that ranges have once they are bound, together with what their needles have."""
+    """The bytes of ranges once they are bound, including the bytes of their needles."""
     rows = bytes_between(run.payload, ranges.start, ranges.start + ranges.count)
     return rows + ranges.count * weights[ranges.needle]
 
 
 def _stored_last(bound: Bound, column: int) -> Ints:
-    """The last moments of rows that are results themselves."""
+    """The last moments of bound rows that are stored results."""
     return last_of_limits(bound.column(column).to_numpy())
 
 
 def _is_mixed(partials: Partials, needles: Ints, generation: Generation) -> Mask:
-    """Which partials are over several generations once they have bound rows of these."""
+    """Which partials are mixed once they have bound rows of the given generations."""
     assert partials.generation is not None
     assert partials.mixed is not None
     mixed: Mask = partials.mixed[needles] | (partials.generation[needles] != generation)
@@ -324,7 +324,7 @@ def _is_mixed(partials: Partials, needles: Ints, generation: Generation) -> Mask
 def _count_matches(
     counts: Counter[Figure], node: NodePlan, pair: tuple[int, int], delta: Run, matched: Sequence[_Held]
 ) -> None:
-    """How many pairs of rows of a delta and a store agree on the key."""
+    """Count the pairs of rows of a delta and a store with equal keys."""
     figure = Figure(MATCHES, pair_name(*(node.inputs[i].label for i in pair)))
     ours = np.diff(delta.starts).astype(np.int64)
     for held in matched:

@@ -1,19 +1,19 @@
-"""What generations of a group owe each other: results whose rows are not all of one generation (S3, equations 3 and 4).
+"""Owed results: results whose rows are not all of one generation (S3, equations 3 and 4).
 
 A node has emitted the combinations within single generations, and no others. So its clean-up is a join of all its rows
-that yields mixed results only: every row of the first input, of whatever generation, probes all rows of the others.
-That is what the papers' repeated merging of two generations yields in the end, in one pass and for any number of them.
-Before that, the rows of a store are merged, each with its generation: or every generation would probe every other one,
-and the time would grow with the square of their number. One group that has more than is merged at once is probed in
-the files as it lies there.
+that yields mixed results only: every row of the first input, of any generation, probes all rows of the others. The
+papers merge two generations again and again; the results are the same, but here one pass does any number of them.
+The rows of a store are merged first, each with its generation. Otherwise every generation would probe every other one,
+and the time would grow with the square of their number. A single group above the limits is not merged: its files are
+probed as they are.
 
 Windowed queries cannot wait: when rows expire, the results they still owe are emitted first. A result over several
-generations is found when the first of its rows expires, with the others still there:
+generations is found when the first of its rows expires, while the others are still stored:
 
     rows of input i that expire  x  rows of j < i that stay  x  all rows of j > i
 
-What a node owes is an ordinary arrival for its parent, which joins it with active rows and stores it with them. So
-nodes are cleaned up children first, and nothing here knows of the tree above.
+An owed result is an ordinary arrival for the parent node, which joins it with active rows and stores it with them. So
+nodes are cleaned up children first, and this module does not know the tree above.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from watersmeet.state.groups import Groups
 
 ROWS_AT_ONCE = 1 << 19
 BYTES_AT_ONCE = 1 << 26
-"""Rows and bytes of a node that are cleaned up at once, unless one group has more."""
+"""The most rows and bytes of a node that are cleaned up at once, unless one group has more."""
 MERGED_FROM = 12
-"""So many parts of an input are merged before they are probed; fewer are as fast as they are."""
+"""From this number on, parts of an input are merged before they are probed; fewer parts are as fast unmerged."""
 
 
 def owed_in_groups(
     node: NodePlan, parts: Sequence[Part], group_low: int, group_high: int, partitions: int
 ) -> Iterator[Joined]:
-    """What the groups of a range owe at a node, given all rows of its stores."""
+    """The owed results of a range of groups at a node, given all rows of its stores."""
     of_node = [part for part in parts if 0 <= part.store - node.first_store < len(node.inputs)]
     if not is_mixed(of_node):
         return
@@ -56,7 +56,7 @@ def owed_in_groups(
 
 
 def owed_at_expiry(node: NodePlan, expiring: Sequence[Part], staying: Sequence[Part]) -> Iterator[Joined]:
-    """What is owed at a node that some of its rows take part in which expire."""
+    """The owed results of a node that contain an expiring row."""
     first, others = _by_input(node, expiring), _by_input(node, staying)
     if not is_mixed([part for parts in (*first, *others) for part in parts]):
         return
@@ -69,7 +69,7 @@ def _mixed(node: NodePlan, origin: int, rows: Sequence[Part], targets: Sequence[
     runs = [[part.run for part in parts] for parts in targets]
     generations = [[part.of_rows for part in parts] for parts in targets]
     for part in rows:
-        # Its pairs and matches would tell the cost model of rows that did not arrive together.
+        # Its pairs and matches are not counted: the cost model must not see rows that did not arrive together.
         yield from probe(
             node, origin, part.run, runs, counts=Counter(), generations=Generations(part.of_rows, generations)
         )

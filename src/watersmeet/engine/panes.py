@@ -1,10 +1,10 @@
-"""Sliding and tumbling windows over panes: what leaves a window is cancelled, what enters it is added.
+"""Sliding and tumbling windows over panes: panes that leave a window are subtracted, panes that enter are added.
 
 The rows of a run are (group, pane), in that order, with accumulators. A window is a range of the panes of its group,
 found by two binary searches in the codes. Counts and sums of integers of all windows come from one running sum: the sum
-up to the window's end minus the sum up to its start, which cancels the panes that have left (dissertation 11.3). It is
-exact, because integers wrap round in both sums alike. Floats, decimals, extremes and sets cannot be cancelled without
-loss; for them the panes of each window are reduced anew.
+up to the window's end minus the sum up to its start, which subtracts the panes that have left (dissertation 11.3). This
+is exact, because integers wrap round in both sums alike. Floats, decimals, extremes and sets cannot be subtracted
+without loss; for them the panes of each window are reduced again.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from watersmeet.state.widths import bytes_between, row_bytes
 
 PANES_AT_ONCE = 1 << 20
 BYTES_AT_ONCE = 64 << 20
-"""Panes of windows that are reduced at once, and the bytes of windows that are made at once."""
+"""The most panes that are reduced at once, and the most bytes of windows that are made at once."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Windows:
-    """Windows of the groups of a run: the number of the group, where the window starts, and its accumulators."""
+    """Windows of the groups of a run: number of the group, start of the window, and accumulators."""
 
     ranks: Ints
     starts: Ints
@@ -51,10 +51,10 @@ def windows_between(plan: AggregatePlan, run: Run, after_us: int | None, until_u
 def _containing(
     plan: AggregatePlan, ranks: Ints, panes: Ints, after_us: int | None = None, until_us: int | None = None
 ) -> tuple[Ints, Ints]:
-    """(group, start) of every window that contains one of the panes, each once; if asked for, of those that end after
-    `after_us` and not after `until_us`.
+    """(group, start) of every window that contains one of the panes, each once. With bounds, only windows that end
+    after `after_us` and not after `until_us`.
 
-    Windows are numbered by start, and a pane's are neighbours; those of the pane before it in the group are known.
+    Windows are numbered by start. A pane's windows are consecutive; those of the group's previous pane are skipped.
     """
     assert plan.window is not None
     length, slide = plan.window.length_us, plan.window.slide_us
@@ -71,7 +71,7 @@ def _containing(
 
 
 def _windows(plan: AggregatePlan, run: Run, ranks: Ints, starts: Ints) -> Iterator[Windows]:
-    """A group's key is shown once per window, and a pane is in many: so windows are made within a bound of bytes."""
+    """Windows in chunks of bounded bytes: each window repeats the key of its group, and a pane is in many windows."""
     assert plan.window is not None
     if not len(ranks):
         return
@@ -91,7 +91,7 @@ def _windows(plan: AggregatePlan, run: Run, ranks: Ints, starts: Ints) -> Iterat
 
 
 def _running_sums(plan: AggregatePlan, run: Run) -> dict[int, Ints]:
-    """By number, the accumulators that are sums of integers: their sums up to every row of a run."""
+    """The running sums over the rows of a run, by number of the accumulator, of all that are sums of integers."""
     found = {}
     for i, accumulator in enumerate(plan.accumulators):
         if accumulator.combine == "sum" and accumulator.type == pa.int64():
@@ -101,7 +101,7 @@ def _running_sums(plan: AggregatePlan, run: Run) -> dict[int, Ints]:
 
 
 def _reduced(plan: AggregatePlan, run: Run, windows: Ranges, accumulators: Sequence[int]) -> list[pa.Array]:
-    """Some accumulators of windows, of all their panes anew; a pane is in many windows, so some are taken at a time."""
+    """Some accumulators of windows, reduced from all their panes; a few windows at a time, as a pane is in many."""
     cuts = cut_points(windows.count, PANES_AT_ONCE)
     parts = []
     for part in (windows.slice(low, high) for low, high in pairwise(cuts)):

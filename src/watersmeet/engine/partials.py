@@ -1,4 +1,4 @@
-"""Partial results of a probe (`engine/mjoin.py`), column by column, and how fields of results are read from them."""
+"""Partial results of a probe (`engine/mjoin.py`), column by column, and the values of their fields."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ALL = slice(None)
 
 
 Generation: TypeAlias = int | Numbers
-"""That of all rows of a run, or of each, by row numbers."""
+"""One generation for all rows of a run, or an array with one for each row."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,11 +35,11 @@ class Partials:
     last: Ints | None
     bound: dict[int, Bound]
     generation: Numbers | None = None
-    """That of the delta's row; None where generations do not matter."""
+    """The generation of the delta's row; None if generations do not matter."""
     mixed: Mask | None = None
     """Whether rows of another generation are bound."""
     weights: Ints | None = None
-    """The bytes of the rows that are bound; None where rows are too narrow to be weighed."""
+    """The bytes of the bound rows; None if rows are too narrow to be weighed."""
 
     def narrowed(self, rows: Ints | Mask) -> Partials:
         return Partials(
@@ -55,7 +55,7 @@ class Partials:
 
 @dataclass(frozen=True, slots=True)
 class Generations:
-    """The generation of a delta, and of every run that it probes: only results over several are wanted."""
+    """The generation of a delta, and of every run that it probes: only mixed results are wanted."""
 
     delta: Generation
     targets: Sequence[Sequence[Generation]]
@@ -63,7 +63,7 @@ class Generations:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Joined:
-    """Some results of a node: complete partials, and a way to their fields."""
+    """Some results of a node: complete partials, with access to their fields."""
 
     node: NodePlan
     delta: Run
@@ -77,7 +77,7 @@ class Joined:
         return field_values(self.node, self.delta, self.partials, field)
 
     def group_under(self, key: Key, partitions: int, rows: Ints | slice = ALL) -> Ints:
-        """The partition groups of results under the key of the node, or under one before it."""
+        """The partition groups of results under the key of the node, or under an earlier key."""
         if key == self.node.key:
             return group_of(self.delta.hashes, partitions)[self.partials.ranks[rows]]
         number = next(i for i, layout in enumerate(self.node.inputs) if key in layout.trail)
@@ -88,7 +88,7 @@ class Joined:
 
 
 def field_values(node: NodePlan, delta: Run, partials: Partials, field: Field, of_input: int | None = None) -> pa.Array:
-    """The values of a field in partials that bind it (as the input `of_input` holds it, where several do)."""
+    """The values of a field in partials that bind it; `of_input` chooses the input if several hold the field."""
     number = _holder(node, partials, field) if of_input is None else of_input
     source = node.inputs[number].source(field)
     bound = partials.bound[number]

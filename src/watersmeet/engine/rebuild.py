@@ -1,13 +1,13 @@
-"""State of another plan from the rows that are stored (M1; dissertation 12.1, Alg. 7), one stage on one slot.
+"""The state of another plan, built from stored rows (M1; dissertation 12.1, Alg. 7), one stage on one slot.
 
-Ordinary rows arrive, meet what is there, and stay. Here nothing arrives: a node joins the rows that its inputs hold,
-once, and what it makes becomes the store above it. Stores that the old plan had under the same name are only read.
+Ordinary rows arrive, probe the stores, and are stored. Here no rows arrive: a node joins the stored rows of its inputs
+once, and its results become the store above it. Stores that the old plan had under the same name are only read.
 
     shared stores ──────────────┐
     fed rows, results of other ─┴─▶ nodes, children first ──▶ built stores ──▶ extents
     stages                             └──▶ results of the topmost node, for other stages that build
 
-All rows are old: none is late, and none counts as an arrival. The result of the query is not computed again.
+All rows are old: none is late, and none counts as an arrival. The results of the query are not computed again.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Rows = list[list[Run]]
 
 
 def fed_rows(plan: JoinPlan, feeds: Sequence[Feed], task: SlotTask, tiers: Tiers) -> Iterator[Emitted]:
-    """The stored rows of streams that stages of the new plan lack, as frames for them; hashes are the runner's."""
+    """The stored rows of streams that stages of the new plan lack, as frames for these. The runner adds hashes."""
     for feed, extents in zip(feeds, task.reads, strict=True):
         for run in read_state(plan, task, extents, tiers):
             for low in range(0, run.rows, ROWS_AT_ONCE):
@@ -52,7 +52,7 @@ def fed_rows(plan: JoinPlan, feeds: Sequence[Feed], task: SlotTask, tiers: Tiers
 
 
 def _as_joined(plan: JoinPlan, feed: Feed, run: Run, rows: np.ndarray) -> Joined:
-    """Rows of a store as if a node of one input had made them."""
+    """Rows of a store in the form of results of a node with one input."""
     layout = feed.source
     node = NodePlan(
         tree=plan.trees[0],
@@ -103,7 +103,7 @@ def rebuild_step(
 
 
 def unheard(report: SlotReport) -> SlotReport:
-    """The report of a stage that builds: its rows are no arrivals, and what it joins says nothing of productivity."""
+    """The report of a stage that builds: its rows do not count as arrivals, nor its results as productivity."""
     counts, sizes = report.counts, {f: found for f, found in report.groups.items() if f.kind == "size"}
     spent_ns = sum(counts.of(time_ns) for time_ns in (INSERT_NS, PROBE_NS, BUILD_NS))
     built = Counts({Figure(BUILT_ROWS): counts.of(INSERTED), Figure(BUILD_NS): spent_ns})
@@ -137,7 +137,7 @@ def _rebuilt_by_nodes(
 
 
 def _all_results(node: NodePlan, rows: Rows) -> Iterator[Joined]:
-    """All combinations of rows that the inputs of a node hold: those of its smallest input probe the others."""
+    """All combinations of stored rows of a node's inputs: rows of the smallest input probe the others."""
     inputs = rows[node.first_store : node.first_store + len(node.inputs)]
     origin = min(range(len(inputs)), key=lambda i: sum(run.rows for run in inputs[i]))
     targets = [[] if i == origin else runs for i, runs in enumerate(inputs)]
@@ -146,8 +146,8 @@ def _all_results(node: NodePlan, rows: Rows) -> Iterator[Joined]:
 
 
 def _rebuilt_by_hops(plan: JoinPlan, task: SlotTask, taken: Rows) -> Generator[Emitted, None, Rows]:
-    """The rows of the indexes that a stage of hops keeps. Where the node joins, all its rows have been taken in, and
-    each origin i sees those of the inputs j < i."""
+    """The rows of the indexes that a stage of hops keeps. If the node joins, all its rows have been taken in, and each
+    origin i probes the rows of the inputs j < i."""
     stage = plan.stages[task.stage]
     for hop in stage.hops if task.joins else ():
         arrivals = [stage.indexes[target.index].arrivals if target.with_arrivals else None for target in hop.targets]

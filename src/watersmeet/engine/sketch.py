@@ -1,24 +1,24 @@
-"""Sketches of joined rows: what must be remembered of results, in a fixed number of doubles, to know how sure a sum is.
+"""Sketches of joined rows: a fixed number of doubles per group of results, to estimate the error of a sum.
 
-Results of a join share rows, so they are no independent draws: how far a running sum may still move depends on how much
-of it hangs on single rows, pairs of rows, and so on. For a set A of the streams that is the second moment
+Results of a join share rows, so they are not independent draws. How far a running sum may still move depends on how
+much of it comes from single rows, pairs of rows, and so on. For a set A of the streams this is the second moment
 
     P_A = sum over tuples a of rows of the streams in A of (sum of y over the results that contain a)^2
 
-(see `engine/intervals.py` for what is made of them). P_A is not additive, and to know it exactly would need a sum per
-row; a *count-sketch* of these sums (fast-AGMS; Cormode and Garofalakis 2005) is additive and small. The rows of a
-result in the streams of A choose one of `BUCKETS` numbers and a sign; y times the sign is added there:
+(`engine/intervals.py` uses them). P_A is not additive, and an exact P_A would need a sum per row; a *count-sketch* of
+these sums (fast-AGMS; Cormode and Garofalakis 2005) is additive and small. The rows of a result in the streams of A
+choose one of `BUCKETS` numbers and a sign; y times the sign is added there:
 
     sketch[A, bucket(a)] += sign(a) * y        and then        E sum_b sketch[A, b]^2 = P_A
 
-with a relative standard deviation of at most sqrt(2 / BUCKETS). Sketches of parts of the results add up to that of all,
-in any order; sketches of several values of the same results have the same buckets and signs, so that the sketch of
-y - c * x is sketch(y) - c * sketch(x). There is no random state: the same rows make the same sketch everywhere.
+with a relative standard deviation of at most sqrt(2 / BUCKETS). Sketches of parts of the results add up to the sketch
+of all, in any order. Sketches of several values of the same results have the same buckets and signs, so that the sketch
+of y - c * x is sketch(y) - c * sketch(x). There is no random state: the same rows make the same sketch everywhere.
 
-Sets of streams are bit masks, A = 1 .. 2^k - 1, and sketch[A - 1] is that of A.
+Sets of streams are bit masks, A = 1 .. 2^k - 1, and sketch[A - 1] is the sketch of A.
 
-*Known limitation.* The doubles per group grow with 2^k, so that there are at most `STREAMS_MAX` streams. Rows are told
-apart by their ids: rows of one stream with the same id count as one row that came often, which makes intervals wider.
+*Known limitation.* The doubles per group grow with 2^k, so there are at most `STREAMS_MAX` streams. Rows are identified
+by their ids: rows of one stream with the same id count as one repeated row, which makes intervals wider.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ Hashes = npt.NDArray[np.uint64]
 Ints = npt.NDArray[np.int64]
 
 BUCKETS = SKETCH_BUCKETS
-"""A standard error is known to within 1 / sqrt(2 * 64), or 9 %. With 32, 128 and 8192 buckets the populations *zipf
-0.8* and *chain* of `benchmarks/confidence_coverage.py` are covered as well as with 64: what the sample itself hides is
-more. Where rows contribute alike, more buckets make intervals shorter."""
+"""The relative error of a standard error is 1 / sqrt(2 * 64), or 9 %. With 32, 128 and 8192 buckets the populations
+*zipf 0.8* and *chain* of `benchmarks/confidence_coverage.py` are covered as well as with 64: the error of the sample
+itself is larger. If rows contribute alike, more buckets make intervals shorter."""
 CHUNK = 1 << 14
 """Results hashed at a time; their hashes stay in the cache."""
 
@@ -61,9 +61,9 @@ def sketch(
 ) -> Floats:
     """The sketches [value, group, set of streams, bucket] of some results.
 
-    `ids[i]` says which row of stream i each result contains, `values` are numbers of each result (0 where it does not
-    count), `groups` the number of its group, below `group_count`. Sketches add up if they have the same streams, in the
-    same order, and the same number of buckets and salt; to choose those is for tests.
+    `ids[i]` has the id of each result's row of stream i, `values` are numbers of each result (0 if it does not count),
+    `groups` the number of its group, below `group_count`. Sketches add up if they have the same streams, in the same
+    order, and the same number of buckets and salt. Only tests choose `buckets` and `salt`.
     """
     subsets, bits = subset_count(len(ids)), buckets.bit_length() - 1
     assert buckets == 1 << bits
@@ -83,8 +83,8 @@ def sketch(
 def _subset_hashes(ids: Sequence[Hashes], salt: int) -> Iterator[tuple[int, Hashes]]:
     """For every set of streams, a hash of the rows that each result has in them.
 
-    A set is one of fewer streams and its last stream: the hash of the former is carried on and mixed again. Sums of
-    hashes alone would not do, as those of (a, b), (a, d), (c, b) and (c, d) depend on each other.
+    A set is a smaller set plus its last stream: the hash of the smaller set is extended and mixed again. Sums of hashes
+    alone are not enough, because those of (a, b), (a, d), (c, b) and (c, d) depend on each other.
     """
     known: dict[int, Hashes] = {}
     for number, stream in enumerate(ids):

@@ -1,8 +1,8 @@
-"""What a step learns about the join while it runs: pairs and matches, tested predicates, groups, and time spent.
+"""The statistics of a step: pairs and matches, tested predicates, partition groups, and time spent.
 
-| figure                   | how it is had                                                                             |
+| figure                   | source                                                                                    |
 |--------------------------|-------------------------------------------------------------------------------------------|
-| selectivity of a key     | rows of the inputs that meet, of which the driver makes *pairs* (`epoch/pairs.py`);      |
+| selectivity of a key     | rows of the joined inputs, from which the driver computes *pairs* (`epoch/pairs.py`);     |
 |                          | pairs with equal keys are *matches*, counted per distinct key                             |
 | selectivity of a residual| rows tested, and rows that passed                                                         |
 | P_output of a group      | final results of the query that the group has a part in (S2), by key and group            |
@@ -10,13 +10,13 @@
 | P_size of a group        | bytes of its rows in a stage, by store                                                    |
 | local output of a group  | results that the topmost node of its own stage has emitted, final or not                  |
 | arrivals of a group      | rows added to each store of a stage                                                       |
-| C_i, C_d, C_j            | nanoseconds spent on storing, expiring and matching, by the rows stored, expired, matched |
+| C_i, C_d, C_j            | nanoseconds to store, expire and match, divided by the rows stored, expired, matched      |
 
-Results that were joined under several keys carry their partition groups under the earlier ones
-(`StoreLayout.trail`), so the statistics of groups that lie on other slots and in other stages come from the results
-themselves: the papers' tracing (S2, Alg. 1) and their UpdatePartitionStatistics message (S4, Alg. 2) are a column and a
-sum. Groups of the key at hand are counted for all results. Groups of earlier keys are counted for a sample, taken by
-row hash; in a query without windows, where the hash would be that of the key alone, for all.
+Results that were joined under several keys carry their partition groups under the earlier keys (`StoreLayout.trail`).
+So the results themselves give the statistics of groups on other slots and in other stages: the papers' tracing (S2,
+Alg. 1) and their UpdatePartitionStatistics message (S4, Alg. 2) are a column and a sum. Groups of the current key are
+counted for all results. Groups of earlier keys are counted for a sample, chosen by row hash. In a query without windows
+they are counted for all results, because the hash would be that of the key alone.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from watersmeet.state.measures import STATE_ROWS, STORE_BYTES, Figure, Measure
 from watersmeet.state.run import Hashes, Ints, Run
 
 SAMPLE = 8
-"""One result in so many is traced to the groups of earlier keys."""
+"""One result in `SAMPLE` is traced to the groups of earlier keys."""
 
 WEIGHED_MAX = 1 << 12
-"""Extents whose bytes per group are remembered."""
+"""The number of extents whose bytes per group are cached."""
 
 T = TypeVar("T")
 
@@ -72,7 +72,7 @@ class Tally:
             self.count(what, time.perf_counter_ns() - began)
 
     def timed(self, what: Measure, items: Iterable[T]) -> Iterator[T]:
-        """The same items; the time it takes to make them is counted, that of their use is not."""
+        """The same items. The time to make them is counted, the time to use them is not."""
         source = iter(items)
         while True:
             with self.spent_on(what):
@@ -83,9 +83,9 @@ class Tally:
             yield item
 
     def trace(self, joined: Joined, *, is_final: bool, emitted_by: int | None = None) -> None:
-        """Credit the groups that have a part in some results: of this stage's key, and of the keys before it.
+        """Credit the groups that have a part in some results: groups of this stage's key, and of earlier keys.
 
-        `emitted_by` is the stage whose last results they are; None where another node of the same stage takes them.
+        `emitted_by` is the stage that emits the results; None if another node of the same stage takes them.
         """
         kind: Literal["output", "inter"] = "output" if is_final else "inter"
         node, partials = joined.node, joined.partials
@@ -105,7 +105,7 @@ class Tally:
                 self._groups[GroupFigure(kind, key_name(key))] += traced
 
     def see(self, stream: str, rows: int, latest_us: int | None) -> None:
-        """Count rows of a stream, whatever becomes of them."""
+        """Count arrived rows of a stream, including those that are dropped later."""
         before, latest = self.seen.get(stream, (0, None))
         times = [t for t in (latest, latest_us) if t is not None]
         self.seen[stream] = before + rows, max(times, default=None)
@@ -115,7 +115,7 @@ class Tally:
         self._groups[GroupFigure("arrived", stage=stage, store=store)] += rows_by_group(run, self.partitions)
 
     def weigh(self, stage: int, stores: Sequence[StoreLayout], held: Iterable[tuple[ExtentRef, Run]]) -> None:
-        """The bytes per store and group, and rows and bytes per store, of what a slot keeps in a stage."""
+        """Count bytes per store and group, and rows and bytes per store, of the state of a slot in a stage."""
         rows, weights = [0] * len(stores), [0] * len(stores)
         for extent, run in held:
             weight, by_group = weight_of(extent, run, self.partitions)
@@ -137,11 +137,11 @@ class Tally:
 
 
 _weighed: dict[tuple[str, int, Groups, int], tuple[int, Ints]] = {}
-"""What is known of extents, by segment, run and groups; most of them stay from epoch to epoch."""
+"""The weights of extents, by segment, run and groups; most extents stay from epoch to epoch."""
 
 
 def weight_of(extent: ExtentRef, run: Run, partitions: int) -> tuple[int, Ints]:
-    """The kept bytes of an extent, whose rows the run holds, and how they are spread over the groups."""
+    """The kept bytes of an extent, whose rows the run holds, in total and by group."""
     place = extent.segment, extent.index, extent.groups, partitions
     found = _weighed.get(place)
     if found is None:
@@ -158,7 +158,7 @@ def _sums(groups: Ints, counts: Ints, partitions: int) -> Ints:
 
 
 def _sample(joined: Joined) -> tuple[Ints | slice, int]:
-    """Some results, chosen by their content, and for how many each of them stands."""
+    """A sample of the results, chosen by their content, and the weight of each."""
     partials = joined.partials
     if partials.last is None:
         return ALL, 1

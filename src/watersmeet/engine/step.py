@@ -4,11 +4,11 @@
                              │     node: (stores and deltas of j < i) x delta i x (stores of j > i)
                              └──▶ when all chunks are done: drop dead rows, bucket, merge, write ──▶ extents
 
-Input i of a node probes before its own delta is added, and after the deltas of all inputs before it: each combination
-once, whatever the order of arrival. What a node yields is at once the delta of its parent. In a stage of hops (see
-`plan/hops.py`) all chunks are taken in first, and then each hop probes what its place in the order lets it see.
-Nothing here depends on row order, clock or chance, so a repeated or recomputed task yields the same multiset of
-results, and the same rows in its state.
+Input i of a node probes before its own delta is added, and after the deltas of all inputs j < i are added. So each
+combination is made once, whatever the order of arrival. The results of a node are at once the delta of its parent. In a
+stage of hops (see `plan/hops.py`) all chunks are taken in first. Then each hop probes the rows that its place in the
+order allows. Nothing here depends on row order, clock or chance: a repeated task yields the same multiset of results,
+and the same rows in its state.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def step(
 
 
 Arrived = list[list[tuple[int, Run]]]
-"""Per chunk: what was added to which store."""
+"""Per chunk: stores, and the runs added to them."""
 
 
 def _deltas(
@@ -103,7 +103,7 @@ def _deltas(
 
 
 def _emitted(plan: JoinPlan, feeds: Sequence[Place]) -> Measure:
-    """What the results of a stage count as."""
+    """The measure that counts the results of a stage."""
     return INTERMEDIATE if feeds else RESULTS if plan.aggregate is None else JOINED
 
 
@@ -124,7 +124,7 @@ def _run_nodes(
 ) -> Generator[Emitted, None, Arrived]:
     """A stage of nodes that share a key: each chunk is joined before the next is taken in.
 
-    What expiring rows owe is emitted before, what a range of groups owes (if the task says so) after all that.
+    Owed results of expiring rows are emitted before, those of the task's range of groups (if it has one) afterwards.
     """
     stage = plan.stages[task.stage]
     work = Work(stage.shape(task.slot), _runs_by_store(spilled.layers, len(stores_of(plan, task))), scratch, tally)
@@ -148,7 +148,7 @@ def _run_nodes(
 
 
 def _expiring(plan: JoinPlan, task: SlotTask, spilled: Spilled, work: Work, tiers: Tiers) -> Iterator[Joined]:
-    """What rows owe that expire now, node by node, children first."""
+    """The owed results of rows that expire now, node by node, children first."""
     ending = [extent for extent in task.extents if task.has_expired(extent)]
     if not ending:
         return
@@ -157,7 +157,7 @@ def _expiring(plan: JoinPlan, task: SlotTask, spilled: Spilled, work: Work, tier
     closed = parts_of(opened(plan, [*task.closed, *spilled.closed], refs, tiers))
     active = [part for part in expiring if part.generation == ACTIVE]
     for part in active:
-        work.stores[part.store].append(part.run)  # what is owed below still meets them
+        work.stores[part.store].append(part.run)  # owed results of the nodes below still join them
     for number, node in enumerate(work.nodes):
         leaving = {id(part.run) for part in active}
         staying = [*closed, *(part for part in work.active() if id(part.run) not in leaving)]
@@ -167,7 +167,7 @@ def _expiring(plan: JoinPlan, task: SlotTask, spilled: Spilled, work: Work, tier
 
 
 def _cleaned(plan: JoinPlan, task: SlotTask, spilled: Spilled, work: Work, tiers: Tiers) -> Iterator[Joined]:
-    """What the groups of the task's range owe, node by node, children first."""
+    """The owed results of the task's range of groups, node by node, children first."""
     assert task.clean is not None
     refs = {**task.segments, **{ref.name: ref for ref in spilled.segments}}
     closed = parts_of(opened(plan, [*task.closed, *spilled.closed], refs, tiers))
@@ -177,7 +177,7 @@ def _cleaned(plan: JoinPlan, task: SlotTask, spilled: Spilled, work: Work, tiers
 
 
 def _owed(plan: JoinPlan, task: SlotTask, found: Iterable[Joined], tally: Tally) -> Iterator[Emitted]:
-    """Results that were owed; they say nothing of how productive their groups are now."""
+    """Emit owed results. They are not traced: they tell nothing about the productivity of their groups now."""
     feeds = plan.stages[task.stage].feeds
     for joined in tally.timed(OWED_NS, found):
         tally.count(OWED, joined.rows)
@@ -194,7 +194,7 @@ def _run_hops(
     tally: Tally,
     scratch: Scratch,
 ) -> Generator[Emitted, None, Arrived]:
-    """A stage of hops: what is new to an input is needed as a whole before anything may probe it."""
+    """A stage of hops: all new rows of an input must be there before the first row probes it."""
     stage = plan.stages[task.stage]
     kept = _runs_by_store(layers, len(stores_of(plan, task)))
     old = [
@@ -223,7 +223,7 @@ def _run_hops(
 
 
 def _targets(stage: StagePlan, hop: HopPlan, old: list[list[Run]], new: list[list[Run]]) -> list[list[Run]]:
-    """Origin i sees what is new to inputs j < i, and of inputs j > i only what is old: each combination once."""
+    """Origin i probes old and new rows of inputs j < i, but only old rows of inputs j > i: each combination once."""
     targets = []
     for target in hop.targets:
         arrivals = stage.indexes[target.index].arrivals
@@ -233,7 +233,7 @@ def _targets(stage: StagePlan, hop: HopPlan, old: list[list[Run]], new: list[lis
 
 
 def _count_rows(tally: Tally, stage: int, number: int, hop: HopPlan, inputs: Sequence[Sequence[Run]]) -> None:
-    """Report the rows of a hop: those of its first input probe those of the others."""
+    """Report the rows of a hop: rows of its first input probe rows of the others."""
     for i, (layout, runs) in enumerate(zip(hop.node.inputs, inputs, strict=True)):
         rows = sum(run.rows for run in runs)
         there, new = (rows, 0) if i else (0, rows)

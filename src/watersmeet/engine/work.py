@@ -1,4 +1,4 @@
-"""The stores of a slot while an epoch runs: what is active, and what arrives to be stored."""
+"""The stores of a slot while an epoch runs: active rows, and arrivals to be stored."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from watersmeet.state.storage import writing
 from watersmeet.state.widths import row_bytes_max
 
 HELD_BYTES_MAX = 128 << 20
-"""Rows of an epoch that wait in memory until they are written."""
+"""The most bytes of an epoch's rows that wait in memory until they are written."""
 
 
 class Scratch:
-    """From the second chunk of a large inbox on, or when much has been held, rows are kept on disk."""
+    """Keeps rows in memory; on disk from the second chunk of a large inbox on, or beyond `HELD_BYTES_MAX`."""
 
     def __init__(self, parent: Path, cleanup: ExitStack) -> None:
         self._parent, self._cleanup = parent, cleanup
@@ -63,7 +63,7 @@ class Work:
         self.arrived: list[tuple[int, Run]] = []
 
     def results(self, number: int, deltas: list[list[Run]]) -> Iterator[Joined]:
-        """What the deltas of one chunk add to the results of a node; the stores below it are brought up to date."""
+        """The new results of a node from the deltas of one chunk. The stores below it are brought up to date."""
         node = self.nodes[number]
         for i in range(len(node.inputs)):
             for run in self._delta(node, i, deltas):
@@ -83,7 +83,7 @@ class Work:
         return [sum(run.rows for run in runs) for runs in self.stores]
 
     def count_rows(self, stage: int, there: Sequence[int]) -> None:
-        """Report the rows of all inputs: those that were there before the chunks, and those that the chunks added."""
+        """Report the rows of all inputs: those stored before the chunks (`there`), and those that the chunks added."""
         now = self.rows_by_store()
         for node in self.nodes:
             name = tree_text(node.tree, node.names)
@@ -96,7 +96,7 @@ class Work:
         return arrived
 
     def _delta(self, node: NodePlan, i: int, deltas: list[list[Run]]) -> Iterator[Run]:
-        """The rows that are new to an input: those of the chunk, or results of the node below."""
+        """The new rows of an input: rows of the chunk, or results of the node below."""
         child, source = node.children[i], node.stage_inputs[i]
         if source is not None:
             yield from deltas[source]
@@ -108,7 +108,7 @@ class Work:
             yield from runs_of(joined, node.inputs[i], self.tally.partitions)
 
     def deliver(self, number: int, joined: Joined) -> Iterator[Joined]:
-        """What a node owed is an arrival for its parent; what the topmost one owed are results of the stage."""
+        """Owed results of a node are arrivals for its parent; those of the topmost node are results of the stage."""
         found = [(p, parent.children.index(number)) for p, parent in enumerate(self.nodes) if number in parent.children]
         if not found:
             yield joined
@@ -126,7 +126,7 @@ class Work:
         return [Part(store, ACTIVE, run) for store, runs in enumerate(self.stores) for run in runs]
 
     def forget(self, parts: Sequence[Part]) -> None:
-        """Rows that have expired are active no longer."""
+        """Remove expired rows from the active rows."""
         gone = {id(part.run) for part in parts}
         self.stores = [[run for run in runs if id(run) not in gone] for runs in self.stores]
 

@@ -1,2 +1,2 @@
-"""What an epoch is and is told to do, the contract between driver and slots, and the commit protocol: values and pure
-functions, driven by Spark (`runtime/spark`), in process (`runtime/inprocess.py`) and by tests that crash in between."""
+"""Epochs, the contract between driver and slots, and the commit protocol: values and pure functions. Spark drives them
+(`runtime/spark`), or one process (`runtime/inprocess.py`), or tests that crash between two commands."""

@@ -1,7 +1,7 @@
-"""The manifest after an epoch: the one function that makes it, of the manifest before and the reports of the slots.
+"""The manifest after an epoch, made by one function from the previous manifest and the reports of the slots.
 
-What an epoch did not do stays as it was: stages that did not run keep their extents and gauges, and without rows the
-watermark, the times of the streams and who is idle do not change.
+Stages that did not run keep their extents and gauges. Without rows, the watermark, the times of the streams and the
+idle streams do not change.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ from watersmeet.state.moments import before_us
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """What time it is on the driver, after how long a silent stream no longer holds the watermark back, and when the
-    run started: before that nobody listened, so it is no silence."""
+    """The time on the driver, the time after which a silent stream no longer holds the watermark back, and the start
+    of the run: time before the start does not count as silence."""
 
     now_ms: int = 0
     idle_timeout_ms: int | None = None
     started_ms: int = 0
 
     def is_idle(self, seen_ms: int) -> bool:
-        """Whether a stream that was last seen then (0: never) is idle."""
+        """Whether a stream that was last seen at `seen_ms` (0: never) is idle."""
         timeout = self.idle_timeout_ms
         return timeout is not None and seen_ms > 0 and self.now_ms - max(seen_ms, self.started_ms) > timeout
 
 
 def words_of(plan: JoinPlan) -> PlanText:
-    """A plan as a manifest names it."""
+    """A plan as text, for a manifest."""
     towards = None if plan.towards is None else words_of(plan.towards)
     return PlanText(plan_text(plan), orders_as_texts(plan.orders, plan.names), towards)
 
@@ -73,14 +73,14 @@ def plan_in_words(query: JoinQuery, words: PlanText, partitions: int, mode: Outp
 
 
 def nothing_yet(plan: JoinPlan, slots: int, asked: str | None = None) -> Manifest:
-    """The state before the first epoch; `asked` is the option that the plan follows from."""
+    """The state before the first epoch; `asked` is the option `plan`."""
     found = before_first_epoch(words_of(plan), len(plan.names), _keys(plan), plan.partitions, slots)
     return replace(found, asked=asked)
 
 
 def resumed(plan: JoinPlan, manifest: Manifest, slots: int, placement: Placement | None = None) -> Manifest:
-    """The state dealt out over the slots of this run: evenly, if their number has changed. State that the plan has no
-    store for is refused: its results would be lost."""
+    """The state placed on the slots of this run: evenly, if their number has changed. State without a store in the plan
+    is refused: its results would be lost."""
     _require_stores(plan, manifest)
     _require_places(plan, manifest)
     if manifest.slots != slots and any(len(set(stage.shapes)) > 1 for stage in plan.stages):
@@ -109,7 +109,7 @@ def _require_stores(plan: JoinPlan, manifest: Manifest) -> None:
 
 
 def _require_places(plan: JoinPlan, manifest: Manifest) -> None:
-    """Refuse a manifest that is of other keys, groups or streams than its plan says."""
+    """Refuse a manifest whose keys, groups or streams differ from those of its plan."""
     owners = manifest.placement.owners
     is_placed = all(len(owners.get(key, ())) == plan.partitions for key in _keys(plan))
     streams = {len(plan.names), len(manifest.times_max_us), len(manifest.last_seen_ms)}
@@ -173,24 +173,24 @@ def _rehearsed(before: Manifest, epoch: Epoch) -> int:
 
 
 def left_over(outcome: Outcome, after: Manifest) -> list[ResultFile]:
-    """Files of results that the manifest does not name, because the epoch shows nothing."""
+    """Result files that the manifest does not name, because the epoch shows nothing."""
     return [] if after.outbox.shows else [file for report in outcome.reports for file in report.files]
 
 
 def arrived(plan: JoinPlan, manifest: Manifest) -> list[int]:
-    """The rows of every stream that have arrived so far, where intervals are made of them."""
+    """The rows of every stream that have arrived so far, if confidence intervals need them."""
     return [manifest.counters.of(ARRIVED, name) for name in plan.names]
 
 
 def counts_of(reports: Sequence[SlotReport], *, is_shown: bool = True) -> Counts:
-    """The counts of all slots together, of one epoch, with the pairs of rows that keys were compared in. What an epoch
-    emits and does not show are no results."""
+    """The counts of one epoch over all slots, with the pairs of rows whose keys were compared. Rows that an epoch emits
+    but does not show do not count as results."""
     counts = with_pairs(reports)
     return counts if is_shown else counts.without(RESULTS)
 
 
 def _extents(plan: JoinPlan, before: Manifest, reports: Sequence[SlotReport]) -> tuple[SlotState, ...]:
-    """What every slot has: as before in stores of stages that did not run, and as reported in the others."""
+    """The extents of every slot: unchanged in stages that did not run, and as reported in the others."""
     states = [dict(slot) for slot in before.extents]
     for report in reports:
         layouts = plan.layouts(report.stage, report.slot)
@@ -207,7 +207,7 @@ def _extents(plan: JoinPlan, before: Manifest, reports: Sequence[SlotReport]) ->
 
 
 def _segments(before: Manifest, reports: Sequence[SlotReport], extents: Sequence[SlotState]) -> dict[str, SegmentRef]:
-    """The segments that some slot has an extent of."""
+    """The segments in which some slot has an extent."""
     used = {extent.segment for slot in extents for mine in slot.values() for extent in mine}
     segments = {**before.segments, **{ref.name: ref for report in reports for ref in report.segments}}
     for name in segments.keys() - used:
@@ -231,8 +231,8 @@ def _arrived(plan: JoinPlan, before: Manifest, intake: Intake) -> Counts:
 
 
 def _closed(plan: JoinPlan, before: Manifest, epoch: Epoch) -> int | None:
-    """Windows that are shown when they close stay open until then; others close as the frontier of results passes
-    them."""
+    """Up to where windows are closed. In append mode a closing epoch closes them; otherwise they close when the
+    frontier of results passes them."""
     if plan.aggregate is None or plan.aggregate.window is None:
         return None
     if isinstance(epoch, Closing):
@@ -247,7 +247,7 @@ def _counters(before: Counts, reports: Sequence[SlotReport], is_shown: bool) -> 
 
 
 def _gauges(plan: JoinPlan, before: Mapping[str, Counts], reports: Sequence[SlotReport]) -> dict[str, Counts]:
-    """The gauges of all stages, all slots together: new ones of those that ran."""
+    """The gauges of all stages, over all slots: new for the stages that ran."""
     names = [plan.name_of_stage(stage) for stage in range(plan.stage_count)]
     found: dict[str, list[Counts]] = {}
     for report in reports:
@@ -259,9 +259,9 @@ def _gauges(plan: JoinPlan, before: Mapping[str, Counts], reports: Sequence[Slot
 def _watermark(
     plan: JoinPlan, before: int | None, times_max_us: Sequence[int | None], idle: Sequence[bool]
 ) -> int | None:
-    """The least, over streams that are not idle, of the latest event time minus the delay; it never falls.
+    """The minimum, over streams that are not idle, of the latest event time minus the delay. It never falls.
 
-    A stream that has not been seen holds it back, idle or not: nobody knows yet where its times begin.
+    A stream without any row so far holds it back, idle or not: its first time is not known yet.
     """
     if not plan.windowed:
         return None

@@ -1,8 +1,8 @@
-"""How an interpreter drives the protocol: one handler per command, one command at a time.
+"""The drive: an interpreter carries out the protocol, with one handler per command, one command at a time.
 
-A driver is stopped between two commands, never within one: `is_stopped` is asked before each. Only what the sink has
-got is still acknowledged, or it would get it again. What a handler raises is told to the protocol as a failure;
-`GiveUp` raises it again to whoever drives.
+A driver stops between two commands, never within one: `is_stopped` is called before each. `Acknowledge` is still
+carried out, or the sink would get the same results again. An exception in a handler becomes a `Failed` event; `GiveUp`
+raises it again to the caller.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from watersmeet.epoch import protocol
 from watersmeet.epoch.protocol import Acknowledge, Command, Event, Failed, GiveUp, State, Stopped, advance
 
 Handlers = Mapping[type, Callable[[Any], Event | None]]
-"""By the type of a command: what carries it out. `GiveUp` needs none."""
+"""The handlers by type of command. `GiveUp` needs none."""
 
 CARRIED_OUT = (
     protocol.Decide,
@@ -43,7 +43,7 @@ class Drive:
         self._handlers, self._is_stopped = handlers, is_stopped
 
     def play(self, event: Event) -> None:
-        """Carry out all that follows from an event; raises what made the driver give up."""
+        """Carry out all commands that follow from an event. If the driver gives up, its error is raised."""
         deque(self.steps(event), maxlen=0)
 
     def steps(self, event: Event) -> Iterator[Command]:

@@ -1,4 +1,4 @@
-"""Adaptations as values: what was changed in which epoch, and why."""
+"""Adaptations as values: the change, its epoch and its reason."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One adaptation, as it is shown in progress and kept in the event log."""
+    """One adaptation, for the progress report and the event log."""
 
     epoch: int
     kind: str
-    """`plan`: a plan was chosen; `spill`: groups were closed and left memory; `cleanUp`: what they owed was emitted;
-    `migrate`: the query runs by another plan from then on."""
+    """`plan`: a plan was chosen; `spill`: groups were closed and left memory; `cleanUp`: their owed results were
+    emitted; `migrate`: the query runs by another plan from then on."""
     slot: int | None
-    """None: all of them."""
+    """None: all slots."""
     reason: str
     details: Mapping[str, Any] = field(default_factory=dict)
 

@@ -1,8 +1,9 @@
-"""Frontiers (DESIGN 3.6): how far back results may still come that generations of groups owe each other.
+"""Frontiers (DESIGN 3.6): no row of a stream or node that is yet to come is earlier than its frontier.
 
-Rows of a store are let go when the frontiers of all its siblings have passed them. The frontier of a stream is the
-watermark. That of a node's output is held back by what the node owes, and all nodes below it: a closed extent says
-since when (`ExtentRef.since_us`). Groups of one generation owe nothing; whatever arrives for them is not late.
+Rows of a store expire when the frontiers of all its siblings have passed them. The frontier of a stream is the
+watermark. Owed results of a node, and of all nodes below it, hold back the frontier of its output: a closed extent has
+their earliest time (`ExtentRef.since_us`). Groups of one generation owe nothing; a row that arrives for them is not
+late.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ Streams = frozenset[int]
 
 @dataclass(frozen=True, slots=True)
 class Debt:
-    """A node, as the streams it joins, that may owe results of this time and later; on one slot in one stage."""
+    """A node, named by its streams, may owe results of time `since_us` and later, on one slot in one stage."""
 
     stage: int
     slot: int
@@ -29,7 +30,7 @@ class Debt:
 
 
 def debts(plan: JoinPlan, manifest: Manifest) -> list[Debt]:
-    """What may be owed, and since when."""
+    """All nodes that may owe results, with the earliest time of these."""
     found: dict[tuple[int, int, Streams], int] = {}
     if all(extent.is_active for extent in manifest.all_extents()):
         return []
@@ -48,7 +49,7 @@ def debts(plan: JoinPlan, manifest: Manifest) -> list[Debt]:
 
 
 def stores_and_nodes(plan: JoinPlan, stage: int, slot: int) -> Iterator[tuple[Streams, Streams]]:
-    """For every store of a stage: the streams it is of, and those of the node that it is an input of."""
+    """For every store of a stage: its streams, and the streams of its node."""
     found = plan.stages[stage]
     if found.hops:
         for layout in found.stores(stage, slot):
@@ -61,7 +62,7 @@ def stores_and_nodes(plan: JoinPlan, stage: int, slot: int) -> Iterator[tuple[St
 
 
 def holds(plan: JoinPlan, stage: int, slot: int, owed: Iterable[Debt]) -> tuple[int | None, ...]:
-    """Per store of a stage: since when results may still come to its siblings that are owed below them."""
+    """Per store of a stage: the earliest time of results that nodes below its siblings owe."""
     relevant = [debt for debt in owed if debt.stage != stage or debt.slot == slot]
     if not relevant:
         return ()
@@ -74,14 +75,14 @@ def holds(plan: JoinPlan, stage: int, slot: int, owed: Iterable[Debt]) -> tuple[
 def frontier_of_stage(
     plan: JoinPlan, stage: int, slot: int, watermark_us: int | None, owed: Iterable[Debt]
 ) -> int | None:
-    """No row that comes to a node of the stage is earlier: a late one is dropped, an owed one is not."""
+    """No row that comes to a node of the stage is earlier: late rows are dropped, owed results are not."""
     inside = frozenset(streams_of(plan.stages[stage].node))
     below = [d.since_us for d in owed if d.streams < inside and (d.stage != stage or d.slot == slot)]
     return None if watermark_us is None else min([watermark_us, *below])
 
 
 def frontier(manifest: Manifest, owed: Iterable[Debt]) -> int | None:
-    """No result of the join that is yet to come is earlier."""
+    """No future result of the join is earlier."""
     if manifest.watermark_us is None:
         return None
     return min([manifest.watermark_us, *(debt.since_us for debt in owed)])

@@ -1,4 +1,4 @@
-"""Goals: what `Decide` of the commit protocol is asked to come nearer to."""
+"""Goals: `Decide` of the commit protocol chooses epochs that lead to a goal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from watersmeet.state.spark_log import Offsets
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """All that is due without new rows is done; if sources are silent, nothing waits meanwhile."""
+    """All work that is due without new rows is done. If the sources are silent, no rows wait for it."""
 
     is_silent: bool = False
 
@@ -25,30 +25,30 @@ class JoinBatch:
 
     number: int
     offsets: Offsets | None
-    """What it ends with."""
+    """The offsets at which it ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class CleanUp:
-    """Nothing is owed any more; why that is wanted."""
+    """No results are owed any more."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Migrate:
-    """The query runs by another plan; by which strategy, and why."""
+    """The query runs by another plan."""
 
     plan: JoinPlan
     strategy: str
     reason: str
     asked: str | None = None
-    """The option `plan`, if that has changed and is the reason."""
+    """The option `plan`, if its change is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Abort:
-    """No migration is under way; why that is wanted."""
+    """No migration is under way."""
 
     reason: str
 

@@ -1,13 +1,13 @@
-"""What an epoch is, and what it is told to do beside joining: closed unions of values.
+"""The kinds of epochs, and the orders they carry out besides joining: closed unions of values.
 
 | epoch    | takes in rows | stages that run    | shows                                                   |
 |----------|---------------|--------------------|---------------------------------------------------------|
-| Batch    | of a batch    | all                | its results, even if they are none                      |
-| Cleaning | no            | all                | what was owed, if it was any                            |
+| Batch    | of a batch    | all                | its results, even if there are none                     |
+| Cleaning | no            | all                | owed results, if there are any                          |
 | Closing  | no            | of the aggregation | the windows that end                                    |
 | Takeover | no            | none               | nothing: it fences a driver that may still be running   |
-| Build    | no            | all of a new plan  | nothing: what it makes are stores                       |
-| Backfill | stored ones   | those that build   | nothing: the same                                       |
+| Build    | no            | all of a new plan  | nothing: it makes stores                                |
+| Backfill | stored rows   | those that build   | nothing: it makes stores                                |
 | Switch   | no            | none               | nothing: a migration begins, ends or is given up        |
 """
 
@@ -27,7 +27,7 @@ from watersmeet.state.spark_log import Offsets
 
 @dataclass(frozen=True, slots=True)
 class Spill:
-    """A slot closes groups in a stage before it joins: they leave memory."""
+    """Before a slot joins, it closes groups of a stage. They leave memory."""
 
     stage: int
     slot: int
@@ -36,14 +36,14 @@ class Spill:
 
 @dataclass(frozen=True, slots=True)
 class Clean:
-    """A slot emits what its groups in [low, high) owe in a stage, after it has joined."""
+    """After a slot has joined, it emits the owed results of its groups in [low, high) of a stage."""
 
     stage: int
     slot: int
     low: int
     high: int
     keep: bool = False
-    """Whether the groups are active again; otherwise they are closed, and owe nothing."""
+    """Whether the groups become active again. Otherwise they stay closed, and owe nothing."""
 
 
 Order: TypeAlias = Spill | Clean
@@ -51,17 +51,17 @@ Order: TypeAlias = Spill | Clean
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Rows of a micro-batch are joined; Spark's number of it."""
+    """The rows of a micro-batch are joined. `number` is Spark's."""
 
     number: int
     orders: tuple[Order, ...] = ()
     offsets: Offsets | None = None
-    """What it ends with, in Spark's log."""
+    """The offsets in Spark's log at which the batch ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cleaning:
-    """Orders are carried out without rows; why."""
+    """Orders are carried out without rows."""
 
     orders: tuple[Order, ...]
     reason: str
@@ -69,33 +69,33 @@ class Cleaning:
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """Windows of an aggregation are closed that end by then."""
+    """The windows of an aggregation that end by `until_us` are closed."""
 
     until_us: int
 
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
-    """Nothing changes, but whoever ran the query before can commit no more."""
+    """The state does not change, but the previous driver can no longer commit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """The state of another plan is made of the stored rows; from then on the query runs by that plan."""
+    """The state of another plan is built from the stored rows. From then on the query runs by that plan."""
 
     plan: JoinPlan
     rebuild: Rebuild
     strategy: str
     reason: str
     entry: int | None = None
-    """Its number in the rehearsal script, if it is a part of one."""
+    """The number of its entry in the rehearsal script, if it has one."""
     asked: str | None = None
-    """The option `plan`, if that has changed and is the reason."""
+    """The option `plan`, if its change is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backfill:
-    """Stored rows, of groups in [low, high), go to the stages of a plan in transition that build."""
+    """The stored rows of groups in [low, high) go to the building stages of a plan in transition."""
 
     low: int
     high: int
@@ -104,8 +104,8 @@ class Backfill:
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """The state is another plan's from now on, without any row being touched: a migration begins (the plan is in
-    transition then), ends, or is given up."""
+    """From now on the state belongs to another plan, but no row is touched. A migration begins (its plan is in
+    transition), ends, or is given up."""
 
     plan: JoinPlan
     move: Literal["begin", "end", "give up"]
@@ -114,19 +114,19 @@ class Switch:
     entry: int | None = None
     asked: str | None = None
     built: Built | None = None
-    """At the end: which stores of the plan were built."""
+    """At the end of a migration: the stores of the plan that were built."""
 
 
 Epoch: TypeAlias = Batch | Cleaning | Closing | Takeover | Build | Backfill | Switch
 
 
 def plan_after(plan: JoinPlan, epoch: Epoch) -> JoinPlan:
-    """The plan that the state is of after an epoch."""
+    """The plan of the state after an epoch."""
     return epoch.plan if isinstance(epoch, Build | Switch) else plan
 
 
 def plan_run(plan: JoinPlan, epoch: Epoch) -> JoinPlan:
-    """The plan that the stages of an epoch are of."""
+    """The plan whose stages an epoch runs."""
     if isinstance(epoch, Build):
         return epoch.plan
     return build_alone(plan) if isinstance(epoch, Backfill) else plan
@@ -164,7 +164,7 @@ def stages_of(plan: JoinPlan, epoch: Epoch) -> range:
 
 
 def shows(plan: JoinPlan, epoch: Epoch, reports: Sequence[SlotReport]) -> bool:
-    """Whether an epoch shows anything, if only that there is nothing new."""
+    """Whether an epoch has output for the sink, perhaps empty."""
     match epoch:
         case Batch() | Closing():
             return True

@@ -1,4 +1,4 @@
-"""How a slot's memory budget is shared by the stages that run on it, one after the other."""
+"""How the stages of a slot, which run one after the other, share its memory budget."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MemoryShares = Sequence[Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a stage has on one slot: bytes in memory, bytes that are active, in memory or not, and bytes of closed
+    """The state of a stage on one slot: bytes in memory, bytes of active state (in memory or not), and bytes of closed
     generations."""
 
     resident_bytes: int = 0
@@ -20,10 +20,10 @@ class Held:
 
 
 def memory_shares(budget_bytes: int, stages: Sequence[Held]) -> list[int]:
-    """What each stage may have in memory when the next epoch ends.
+    """The bytes that each stage may have in memory when the next epoch ends.
 
-    Stages settle their memory at different times, so a share grows by what is free now and never by what another stage
-    is about to give up: the sum of what is there and of all shares stays within the budget at any moment.
+    Stages fill and free memory at different times. So a share grows only by memory that is free now, never by memory
+    that another stage is about to free. The bytes in memory stay within the budget at any moment.
     """
     free = max(0, budget_bytes - sum(stage.resident_bytes for stage in stages))
     weights = [1 + stage.active_bytes for stage in stages]

@@ -1,7 +1,7 @@
-"""What a migration does to the state as a manifest has it: before a build, and after it (M1; dissertation 12.1).
+"""How a migration changes the state in a manifest, before a build and after it (M1; dissertation 12.1).
 
-A build epoch runs the new plan on the state of the old one. Shared stores keep their extents, which are in the
-manifest by name; the others are built. After it, nothing is left of stores that the new plan does not have.
+A build epoch runs the new plan on the state of the old one. Shared stores keep their extents, which the manifest lists
+by store name; the others are built. Afterwards, stores that the new plan does not have are gone.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from watersmeet.state.manifest import ExtentRef, Manifest, MigrationState, SlotS
 
 
 def ready_to_build(manifest: Manifest, old: JoinPlan, new: JoinPlan) -> Manifest:
-    """The state of the old plan as the build of the new one finds it: groups of keys that are new have slots, and
-    extents lie in the time buckets of their new stages."""
+    """The state of the old plan, prepared for the build of the new one: groups of new keys have slots, and extents are
+    in the time buckets of their new stages."""
     owners = dict(manifest.placement.owners)
     for key in _keys(new):
         owners.setdefault(key, even_assignment(new.partitions, manifest.slots))
@@ -29,7 +29,7 @@ def ready_to_build(manifest: Manifest, old: JoinPlan, new: JoinPlan) -> Manifest
 
 
 def without_other_stores(manifest: Manifest, plan: JoinPlan) -> Manifest:
-    """The state without stores and keys that the plan does not have; files that only they need go with them."""
+    """The state without stores and keys that the plan does not have, and without segments that only they need."""
     keys = set(_keys(plan))
     extents = tuple(
         {name: mine for name, mine in state.items() if name in store_names(plan, slot)}
@@ -46,7 +46,7 @@ def without_other_stores(manifest: Manifest, plan: JoinPlan) -> Manifest:
 
 
 def switched(manifest: Manifest, epoch: Switch) -> Manifest:
-    """The state after a migration has begun, ended or been given up, by its epoch."""
+    """The state after an epoch that begins, ends or gives up a migration."""
     plan = epoch.plan
     match epoch.move:
         case "begin":
@@ -66,7 +66,7 @@ def switched(manifest: Manifest, epoch: Switch) -> Manifest:
 
 
 def _taken(plan: JoinPlan, state: SlotState, built: Built, slot: int) -> SlotState:
-    """What a slot has by the new plan: stores that were built beside the running ones, and those that are shared."""
+    """The state of a slot under the new plan: stores that were built beside the running ones, and shared stores."""
     found = {name: mine for name, mine in state.items() if not name.track}
     for stage, by_slot in enumerate(built):
         layouts = plan.layouts(stage, slot)
@@ -95,8 +95,8 @@ def _widths(plan: JoinPlan, slot: int) -> dict[StoreName, int | None]:
 
 
 def _bucketed(state: SlotState, old: dict[StoreName, int | None], new: dict[StoreName, int | None]) -> SlotState:
-    """Extents of shared stores go into the bucket of the new width that theirs begins in. Their rows may reach into
-    the next ones: they are found there as well, and expire by their own times."""
+    """Extents of shared stores go into the new bucket in which their old bucket begins. Their rows may reach into the
+    next buckets: probes find them there as well, and they expire by their own times."""
 
     def moved(name: StoreName, extent: ExtentRef) -> ExtentRef:
         before, after = old.get(name), new.get(name)

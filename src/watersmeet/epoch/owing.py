@@ -1,4 +1,4 @@
-"""Which partition groups owe results: those with extents of several generations, as far as a manifest tells."""
+"""Partition groups that owe results: by the manifest, those with extents of several generations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from watersmeet.state.manifest import SEVERAL, ExtentRef, Manifest
 
 
 def owing_groups(extents: Sequence[ExtentRef]) -> Groups:
-    """Groups whose extents are of several generations: what these owe each other is not emitted yet."""
+    """Groups with extents of several generations: results that span generations are not emitted yet."""
     if all(extent.is_active for extent in extents):
         return NO_GROUPS
     by_generation: dict[int, set[Groups]] = defaultdict(set)
@@ -28,12 +28,12 @@ def owing_groups(extents: Sequence[ExtentRef]) -> Groups:
 
 
 def extents_of_stage(plan: JoinPlan, manifest: Manifest, stage: int, slot: int) -> tuple[ExtentRef, ...]:
-    """What a slot has in a stage; stores are numbered as in the stage."""
+    """The extents of a slot in a stage; stores are numbered as in the stage."""
     return manifest.of(slot, [layout.name for layout in plan.layouts(stage, slot)])
 
 
 def is_owing(plan: JoinPlan, manifest: Manifest) -> bool:
-    """Whether results are owed, as far as extents tell."""
+    """Whether results may be owed, by the extents of the manifest."""
     return groups_left(plan, manifest) > 0
 
 

@@ -1,21 +1,21 @@
-"""Pairs of rows: what the selectivity of a key is a share of, over all slots.
+"""Pairs of rows over all slots: the selectivity of a key is a share of them.
 
 A row probes rows of its own slot only, but a selectivity is a share of *all* pairs of rows. So a slot reports rows, per
 input of a node or hop, and the driver adds them up over the slots before it multiplies:
 
 | count   | rows of the input                                       |
 |---------|---------------------------------------------------------|
-| `there` | in its store when the first new row of the epoch probes |
+| `there` | stored when the first new row of the epoch probes       |
 | `new`   | that probe in the epoch, and are then stored            |
 
-In one epoch, two inputs of a node meet in every pair that has a new row, once, however the rows are cut into chunks and
-runs:
+In one epoch, every pair of rows of two inputs with at least one new row is compared once, however the rows are cut into
+chunks and runs:
 
     pairs(i, j) = (there_i + new_i) (there_j + new_j) - there_i there_j
 
-In a hop one input has new rows only and the others have rows that are there, so the formula holds for hops too. It
-counts rows whatever their times: windows are no part of a key's selectivity. Products are made per epoch, because only
-these add up over the life of a query.
+In a hop one input has new rows only and the others have stored rows only, so the formula holds for hops too. It ignores
+the times of rows: windows are no part of a key's selectivity. Products are made per epoch, because only these add up
+over the life of a query.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from watersmeet.state.measures import PAIRS, Counts, Figure, total
 
 
 def pair_name(left: str, right: str) -> str:
-    """What the pairs and matches of two inputs are counted under, given their labels."""
+    """The name under which pairs and matches of two inputs are counted, given their labels."""
     return "~".join(sorted((left, right)))
 
 
 def with_pairs(reports: Sequence[SlotReport]) -> Counts:
     """The counts of all slots and stages in one epoch together, with the pairs of rows of all inputs.
 
-    Where slots have different nodes in a stage, those that lack a node are taken to have as many rows as the others.
+    If slots have different nodes in a stage, a slot without a node is assumed to have as many rows as the others.
     """
     sums: dict[NodeInput, list[int]] = {}
     slots: Counter[tuple[int] | tuple[int, str]] = Counter()
@@ -60,14 +60,14 @@ def with_pairs(reports: Sequence[SlotReport]) -> Counts:
 
 
 def add_rows(inputs: dict[NodeInput, InputRows], at: NodeInput, rows: InputRows) -> None:
-    """Report rows of an input; hops may meet the same input twice."""
+    """Add rows of an input to a report; hops may probe the same input twice."""
     there, new = inputs.get(at, InputRows())
     inputs[at] = InputRows(there + rows.there, new + rows.new)
 
 
 @lru_cache(maxsize=256)  # all slots report the same inputs
 def _nodes_of(inputs: tuple[NodeInput, ...]) -> frozenset[tuple[int] | tuple[int, str]]:
-    """The stages, and the nodes in them, that a report has rows of."""
+    """The stages and nodes for which a report has rows."""
     return frozenset(known for at in inputs for known in ((at.stage,), (at.stage, at.node)))
 
 

@@ -1,38 +1,38 @@
 """The commit protocol, as a function: `advance(state, event) -> (state, commands)`. No IO happens here.
 
     segments and results durable ─▶ manifest e created exclusively ─▶ the sink gets the results from their files
-                    ─▶ e acknowledged ─▶ what only e-1 needed is removed ─▶ told ─▶ what is next?
+                    ─▶ e acknowledged ─▶ files that only e-1 needed are removed ─▶ e reported ─▶ next decision
 
-An interpreter carries out commands one by one, and answers each with an event, or with nothing:
+An interpreter carries out commands one by one. It answers each with an event, or with nothing:
 
 | command     | carried out                                                     | answered by               |
 |-------------|-----------------------------------------------------------------|---------------------------|
-| Decide      | what is to be run next, towards a goal                          | Decided                   |
-| Run         | the job of an epoch: segments and results are durable then      | JobDone, Failed           |
+| Decide      | choose the next epoch on the way to a goal                      | Decided                   |
+| Run         | run the job of an epoch, until segments and results are durable | JobDone, Failed           |
 | Commit      | create the manifest, unless the epoch or a later one exists     | Committed, Fenced         |
 | Send        | hand the files of the outbox to the sink, unless it knows them  | Sent, Failed              |
-| Acknowledge | remember that the sink has them                                 | Acknowledged              |
-| Discard     | remove what only the manifest before needed                     | nothing                   |
-| Look        | list the files that are there                                   | Looked                    |
-| Sweep       | remove those of them that the last manifest does not name       | nothing                   |
+| Acknowledge | record that the sink has them                                   | Acknowledged              |
+| Discard     | remove files that only the previous manifest needed             | nothing                   |
+| Look        | list the files in the checkpoint                                | Looked                    |
+| Sweep       | remove the listed files that the last manifest does not name    | nothing                   |
 | Tell        | log events, keep statistics, show progress                      | nothing                   |
 | GiveUp      | end the query with this error                                   | nothing                   |
 
-A crash between any two of them is recovered from what is durable, by `Started` alone:
+After a crash between any two commands, `Started` alone recovers from the durable files:
 
-| the last manifest | what a new driver does                                                                    |
+| the last manifest | a new driver                                                                              |
 |-------------------|-------------------------------------------------------------------------------------------|
-| there is none     | nothing: two drivers may still race for the first epoch                                   |
+| does not exist    | does nothing: two drivers may still race for the first epoch                              |
 | not acknowledged  | sends its results from their files, acknowledges; then as below                           |
-| acknowledged      | looks at the files, commits an empty epoch, which fences a driver that is paused or slow, |
-|                   | and only then sweeps what it saw                                                          |
+| acknowledged      | lists the files, commits an empty epoch, which fences a driver that is paused or slow,    |
+|                   | and only then sweeps the listed files                                                     |
 
-In every case Spark's log must fit the manifest, and so must every batch that Spark hands over (`epoch/tied.py`):
-otherwise the driver gives up before anything is done.
+In every case Spark's log must fit the manifest, and so must every batch that Spark hands over (`epoch/tied.py`).
+Otherwise the driver gives up before it changes anything.
 
-So nothing is ever computed again, and no source is asked twice. Nothing that a driver may still name is removed before
-that driver can commit no more; and a driver that is itself overtaken between `Commit` and `Sweep` removes only what was
-there before its own commit, which whoever came later cannot have written.
+So nothing is computed twice, and no source is read twice. A file that a driver may still name is removed only when that
+driver can no longer commit. A driver that is overtaken between `Commit` and `Sweep` removes only files that are older
+than its own commit; the later driver cannot have written them.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ class Started:
     last: Manifest | None
     is_acknowledged: bool
     log: LogEnd
-    """Spark's, with the offsets of the last manifest's batch."""
+    """The end of Spark's log, with the offsets of the last manifest's batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchCame:
-    """Spark hands over a micro-batch, perhaps one that it has handed over before; from where to where it goes."""
+    """Spark hands over a micro-batch, perhaps for the second time, with its first and last offsets."""
 
     number: int
     start: Offsets | None
@@ -88,7 +88,7 @@ class MigrationAsked:
 
 @dataclass(frozen=True, slots=True)
 class SourcesSilent:
-    """No rows have come: there is time for what is due without them."""
+    """No rows have arrived: there is time for work that needs none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class JobDone:
-    """An epoch ran; this is its manifest, of which everything is durable."""
+    """An epoch ran. All files that its manifest names are durable."""
 
     manifest: Manifest
 
@@ -110,7 +110,7 @@ class Committed: ...
 
 @dataclass(frozen=True, slots=True)
 class Fenced:
-    """The epoch was committed by another driver, which has taken over."""
+    """Another driver has committed the epoch and has taken over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class Acknowledged: ...
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """The files that are there, by their paths in the checkpoint."""
+    """The files in the checkpoint, as paths relative to it."""
 
     files: frozenset[str]
 
@@ -137,7 +137,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """The query is to end before the next step."""
+    """The query must end before the next step."""
 
 
 Event: TypeAlias = (
@@ -170,7 +170,7 @@ class Decide:
 class Run:
     epoch: Epoch
     before: Manifest | None
-    """The state it runs on; None: there is none yet."""
+    """The state it runs on; None if there is none yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +221,7 @@ Command: TypeAlias = Decide | Run | Commit | Send | Acknowledge | Discard | Look
 
 
 class Phase(Enum):
-    """What the driver waits for."""
+    """The phase of a driver, named after the thing it waits for."""
 
     NEW = "to be started"
     LOOKING = "a list of files"
@@ -236,20 +236,20 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What a driver knows of where it is."""
+    """The position of a driver in the protocol."""
 
     phase: Phase = Phase.NEW
     last: Manifest | None = None
     """The last committed manifest."""
     before: Manifest | None = None
-    """The one before it, while files that only it needs are there."""
+    """The previous manifest, until the files that only it needs are removed."""
     running: Epoch | None = None
-    """The epoch under way; None while one is sent that another driver has committed."""
+    """The current epoch; None while the results of another driver's epoch are sent."""
     made: Manifest | None = None
-    """Its manifest, before it is committed."""
+    """The manifest of the current epoch, until it is committed."""
     goal: Goal = AT_REST
     seen: frozenset[str] = frozenset()
-    """Files that were there before the takeover."""
+    """Files in the checkpoint before the takeover."""
 
     @property
     def is_closed(self) -> bool:
@@ -260,7 +260,7 @@ Advanced: TypeAlias = tuple[State, tuple[Command, ...]]
 
 
 def advance(state: State, event: Event) -> Advanced:
-    """What to do now that something has happened. A closed driver does nothing, whatever happens."""
+    """The next state and commands after an event. A closed driver ignores all events."""
     if state.is_closed:
         return state, ()
     match event:
@@ -320,7 +320,7 @@ def _batch_came(state: State, batch: BatchCame) -> Advanced:
     if (difference := batch_difference(last, batch.number, batch.start, batch.end)) is not None:
         return _closed(state), (GiveUp(refused(difference)),)
     if last is not None and batch.number == last.batch:
-        return state, ()  # it is in the state and in the sink: only Spark does not know yet
+        return state, ()  # the batch is in the state and in the sink, but Spark has not committed it yet
     return _decide(state, JoinBatch(batch.number, batch.end))
 
 

@@ -1,6 +1,6 @@
-"""The contract between driver and slot: what a slot is told for one stage of one epoch, and what it reports.
+"""The contract between driver and slot: the task of a slot for one stage of one epoch, and its report.
 
-A task is a function of the rows it gets and of this: nothing else of the manifest reaches it.
+A report depends on the task and its rows alone: nothing else of the manifest reaches a slot.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from watersmeet.state.measures import Counts
 
 
 class GroupFigure(NamedTuple):
-    """A figure of partition groups. Results are traced by key; all else is counted in a stage, or in a store of it."""
+    """A figure of partition groups. Results are traced by key; the rest is counted per stage, or per store of it."""
 
     kind: Literal["output", "inter", "local", "arrived", "size"]
     key: str = ""
@@ -48,7 +48,7 @@ class NodeInput(NamedTuple):
 
 
 class InputRows(NamedTuple):
-    """Rows of an input: in its store when the first new row of the epoch probes, and new ones."""
+    """Rows of an input: stored when the first new row of the epoch probes (`there`), and new."""
 
     there: int = 0
     new: int = 0
@@ -65,7 +65,7 @@ def expired(expires_us: int | None, watermark_us: int | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SlotTask:
-    """All that one slot is told for one stage of one epoch."""
+    """The input of one slot for one stage of one epoch, besides the rows."""
 
     epoch: int
     stage: int
@@ -75,38 +75,38 @@ class SlotTask:
     extents: tuple[ExtentRef, ...]
     segments: Mapping[str, SegmentRef]
     groups: Groups
-    """What the slot owns."""
+    """The partition groups that the slot owns."""
     reads: tuple[tuple[ExtentRef, ...], ...] = ()
-    """In a stage of hops, per index: the extents of an index that another stage keeps."""
+    """In a stage of hops, per index: its extents, if another stage keeps it."""
     closing_us: int | None = None
-    """In the stage of an aggregation: close the windows that end by then, and take in no rows."""
+    """In the stage of an aggregation: close the windows that end by this time, and take in no rows."""
     holds: tuple[int | None, ...] = ()
-    """Per store: the earliest that results owed below its siblings may be; rows that could join them stay."""
+    """Per store: the earliest time of results that nodes below its siblings owe. Rows that could join them stay."""
     frontier_us: int | None = None
     """No row that arrives in this epoch or later, from a stream or from another stage, is earlier."""
     spill: tuple[int, ...] = ()
     """Groups to close before the epoch's rows are joined."""
     clean: tuple[int, int] | None = None
-    """A range of groups whose owed results are to be emitted after that; `keep`: to be active then."""
+    """A range of groups whose owed results are emitted after the join. With `keep` they become active again."""
     keep: bool = False
     memory_bytes: int | None = None
-    """What the stage may have in memory on this slot when the epoch ends."""
+    """The bytes that the stage may have in memory on this slot when the epoch ends."""
     build: tuple[int, ...] | None = None
-    """In a build epoch: the stores to be made of stored rows; the others are only read. None: rows are joined."""
+    """In a build epoch: the stores to build from stored rows; the others are only read. None: rows are joined."""
     joins: bool = False
     """In a build epoch: whether results of the topmost node, or of the hops, are sent on."""
     is_old: bool = False
-    """Whether the rows are stored ones: none of them is late, and none has just arrived."""
+    """Whether the rows come from stores: none of them is late or newly arrived."""
     shares: Mapping[str, float] = field(default_factory=dict)
-    """By segment that extents of other slots name, too: which part of its bytes is this slot's (`state/shares.py`)."""
+    """For segments that other slots use too: this slot's share of the bytes (`state/shares.py`)."""
 
     @property
     def closed(self) -> tuple[ExtentRef, ...]:
-        """What was closed before the epoch, and has not expired."""
+        """The extents that were closed before the epoch and have not expired."""
         return tuple(extent for extent in self.extents if not extent.is_active and not self.has_expired(extent))
 
     def expiry_us(self, store: int) -> int | None:
-        """Rows of a store that end by then can be part of no result with a row that is yet to arrive."""
+        """Rows of a store that end by this time cannot join a row that arrives later."""
         hold = self.holds[store] if self.holds else None
         if hold is None or self.watermark_us is None:
             return self.watermark_us
@@ -118,7 +118,7 @@ class SlotTask:
 
 @dataclass(frozen=True, slots=True)
 class SlotReport:
-    """What one slot did in one stage of one epoch: new extents and segments, and counts for people and policies."""
+    """The work of one slot in one stage of one epoch: new extents and segments, and counts for people and policies."""
 
     epoch: int
     stage: int
@@ -129,17 +129,17 @@ class SlotReport:
     groups: GroupCounts = field(default_factory=dict)
     """Figures of partition groups, see `engine/statistics.py`."""
     seen: Mapping[str, Seen] = field(default_factory=dict)
-    """By stream, in the first stage that its rows are sent to."""
+    """By stream, in the first stage that gets its rows."""
     files: tuple[ResultFile, ...] = ()
-    """Results that the task has written, durably."""
+    """Durable files of results that the task has written."""
     inputs: Mapping[NodeInput, InputRows] = field(default_factory=dict)
-    """The rows of all inputs, also where there are none (`epoch/pairs.py`)."""
+    """The rows of all inputs, including empty ones (`epoch/pairs.py`)."""
     worker: Worker = IN_PROCESS
 
 
 @dataclass(frozen=True, slots=True)
 class Intake:
-    """What a batch brought, per stream and before any filter: rows, and the latest event time."""
+    """The rows of a batch and their latest event time, per stream and before any filter."""
 
     rows: tuple[int, ...]
     times_max_us: tuple[int | None, ...]
@@ -150,7 +150,7 @@ def no_intake(plan: JoinPlan) -> Intake:
 
 
 def intake_of(plan: JoinPlan, reports: Iterable[SlotReport]) -> Intake:
-    """What a batch brought, as the slots saw it: all of it, unless filters kept rows from them."""
+    """The intake of a batch as the slots saw it: complete, unless filters removed rows before."""
     rows, times = dict.fromkeys(plan.names, 0), dict[str, int | None].fromkeys(plan.names)
     for report in reports:
         for name, (count, latest_us) in report.seen.items():
@@ -165,19 +165,19 @@ def later(a: int | None, b: int | None) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What running an epoch has come to: the accepted report of every stage and slot, and what the batch brought."""
+    """The outcome of an epoch's job: the accepted report of every stage and slot, and the intake of the batch."""
 
     reports: Sequence[SlotReport]
     intake: Intake
 
     @property
     def segments(self) -> set[str]:
-        """The segments that were written and are wanted, by name."""
+        """The names of the segments that accepted reports have written."""
         return {ref.name for report in self.reports for ref in report.segments}
 
 
 def one_report_per_task(reports: Sequence[SlotReport], stages: Iterable[int], slots: int) -> list[SlotReport]:
-    """Accept one report of each slot and stage: a task that ran twice says the same twice, under other file names."""
+    """Accept one report of each slot and stage. A task that ran twice reports the same under other file names."""
     accepted: dict[tuple[int, int], SlotReport] = {}
     for report in reports:
         accepted.setdefault((report.stage, report.slot), report)
@@ -189,5 +189,5 @@ def one_report_per_task(reports: Sequence[SlotReport], stages: Iterable[int], sl
 
 
 def stores_of(plan: JoinPlan, task: SlotTask) -> list[StoreLayout]:
-    """The stores that a slot keeps in a stage, by their number."""
+    """The stores that a slot keeps in a stage; the index is the store's number."""
     return plan.layouts(task.stage, task.slot)

@@ -2,11 +2,11 @@
 
     "WTSK" | first stage | slots | number of parts | CRC-32 of these
            | for every part: where it begins, its length, its CRC-32
-           | parts, as JSON (stage by stage) | what was dropped
+           | parts, as JSON (stage by stage) | dropped segments
 
-A task verifies what it reads of it, and reads nothing else. The last part is what the memory tier of a host is swept by
-(`state/host_sweep.py`): one task per host reads it. The file lives as long as the epoch's job, and is worth no sync:
-after a crash another one is written.
+A task reads and verifies its own part only. The last part tells which segments to remove from the memory tier of a host
+(`state/host_sweep.py`): one task per host reads it. The file lives as long as the epoch's job. It needs no sync: after
+a crash another one is written.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ HINT = "start the query again: it goes on where it was"
 
 
 def write_tasks(path: Path, tasks: Mapping[int, Sequence[SlotTask]], dropped: Dropped) -> None:
-    """Write the tasks of the stages that run, which are consecutive."""
+    """Write the tasks of the stages that run; their numbers are consecutive."""
     first, slots = min(tasks), len(next(iter(tasks.values())))
     parts = [json.dumps(_task_value(task)).encode() for stage in sorted(tasks) for task in tasks[stage]]
     parts.append(json.dumps({str(epoch): list(names) for epoch, names in dropped.items()}).encode())
@@ -55,7 +55,7 @@ def write_tasks(path: Path, tasks: Mapping[int, Sequence[SlotTask]], dropped: Dr
 
 
 def read_task(path: Path, stage: int, partition: int) -> SlotTask:
-    """What the task of a partition has to do in a stage; slots are partitions, counted around."""
+    """The task of a Spark partition in a stage; its slot is the partition modulo the number of slots."""
     with reading(path, HINT), open_to_read(path) as file:
         first, slots, _ = _head(file)
         return _task(json.loads(_part(file, (stage - first) * slots + partition % slots)))

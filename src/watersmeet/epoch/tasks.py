@@ -1,4 +1,4 @@
-"""What each slot is told in an epoch: its part of the manifest, its orders, and what others owe that it waits for."""
+"""The tasks of an epoch: each slot gets its part of the manifest, its orders, and the debts of others it waits for."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from watersmeet.state.shares import byte_shares
 def tasks_of(
     plan: JoinPlan, before: Manifest, epoch: Epoch, memory: MemoryShares | None = None
 ) -> dict[int, list[SlotTask]]:
-    """The tasks of the epoch after `before`, by stage, one per slot; the attempt fills in its own name. `memory` is
-    what a stage may have in memory when the epoch ends, by slot and stage. An order to a stage that cannot take it
+    """The tasks of the epoch after `before`, by stage, one per slot; the attempt fills in its own name. `memory` limits
+    the bytes in memory when the epoch ends, by slot and stage. An order to spill or clean up a stage that cannot spill
     raises a ValueError."""
     for order in orders_of(epoch):
         if (reason := kept_because(plan, order.stage)) is not None:
@@ -40,7 +40,7 @@ def tasks_of(
 
 
 def feeds_in(epoch: Epoch) -> tuple[Feed, ...]:
-    """Where stored rows go in an epoch."""
+    """The feeds of stored rows in an epoch."""
     match epoch:
         case Build():
             return epoch.rebuild.feeds
@@ -51,7 +51,7 @@ def feeds_in(epoch: Epoch) -> tuple[Feed, ...]:
 
 
 def feeding_stage(plan: JoinPlan, epoch: Epoch) -> int:
-    """The number by which tasks are known that feed stored rows to the stages of an epoch."""
+    """The stage number of the tasks that feed stored rows to the stages of an epoch."""
     return stages_of(plan, epoch).stop
 
 
@@ -117,7 +117,7 @@ def named(task: SlotTask, attempt: str) -> SlotTask:
 
 
 def windows_to_close(plan: JoinPlan, manifest: Manifest) -> int | None:
-    """How far windows of the aggregation are to be closed and shown now; None if there is nothing to show."""
+    """The time up to which windows of the aggregation can be closed and shown now; None if there are none."""
     aggregate = plan.aggregate
     if aggregate is None or aggregate.window is None or aggregate.mode != "append":
         return None

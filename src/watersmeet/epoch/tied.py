@@ -1,16 +1,17 @@
-"""Whether the state and Spark's log belong together: pure comparisons, each with words for what differs.
+"""Whether the state and Spark's log belong together: pure comparisons that describe the difference in words.
 
-A manifest names the last batch that is in the state, and the offsets that Spark's log has of it. Spark's log may be one
-batch ahead, which has then not been joined yet:
+A manifest names the last batch of the state, and its offsets in Spark's log. Spark's log may be one batch ahead; that
+batch has not been joined yet:
 
-| the state ends with  | Spark hands over    | that is                                                   |
+| the state ends with  | Spark hands over    | the batch is                                              |
 |----------------------|---------------------|-----------------------------------------------------------|
 | nothing              | batch 0             | the first                                                 |
-| batch n              | batch n + 1         | the next, if it starts from the offsets that are named    |
-| batch n              | batch n             | known: only Spark has not committed it, if it is the same |
+| batch n              | batch n + 1         | the next, if it starts at the offsets of the manifest     |
+| batch n              | batch n             | known, if its offsets are the same: Spark has not         |
+|                      |                     | committed it yet                                          |
 | any                  | any other           | refused                                                   |
 
-Whatever else was lost, restored or replaced, rows would be missing, or joined twice, without a word.
+In all other cases a file was lost, restored or replaced: rows would silently be missing, or be joined twice.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from watersmeet.state.spark_log import NO_QUERY, Ended, LogEnd, Offsets
 
 SHOWN_CHARACTERS = 60
 SAME_CHARACTERS = 20
-"""Of two long offsets, how much is shown that is the same in both."""
+"""How many equal characters are shown before the first difference of two long offsets."""
 
 
 def refused(what: str, checkpoint: str = "CHECKPOINT") -> CheckpointError:
-    """The error that says what differs."""
+    """The error that describes the difference."""
     return CheckpointError(
         f"the state and Spark's log do not belong together: {what}",
         hint=f"what can be done, and what it would lose or repeat, is said by: watersmeet repair {checkpoint}",
@@ -33,7 +34,7 @@ def refused(what: str, checkpoint: str = "CHECKPOINT") -> CheckpointError:
 
 
 def log_difference(last: Ended | None, log: LogEnd) -> str | None:
-    """What differs when a driver starts; None: they belong together."""
+    """The difference when a driver starts; None if the state and the log belong together."""
     planned = -1 if log.planned is None else log.planned
     if last is None or last.batch is None:
         if log.ran >= 0:
@@ -53,7 +54,7 @@ def log_difference(last: Ended | None, log: LogEnd) -> str | None:
 
 
 def batch_difference(last: Ended | None, number: int, start: Offsets | None, end: Offsets | None) -> str | None:
-    """What is wrong with a batch that Spark hands over; None: it is the next, or the last one again."""
+    """Why a batch that Spark hands over is refused; None if it is the next, or the last one again."""
     batch = None if last is None else last.batch
     if end is None:
         return f"Spark's log has no offsets of batch {number}, which it hands over"
@@ -87,7 +88,7 @@ def _other_query(ours: Offsets, query: str) -> str:
 
 
 def _shortened(one: str, other: str) -> tuple[str, str]:
-    """Two texts where they begin to differ."""
+    """Two texts, cut to the part where they begin to differ."""
     same = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
     begin = max(0, same - SAME_CHARACTERS) if max(len(one), len(other)) > SHOWN_CHARACTERS else 0
     return _piece(one, begin), _piece(other, begin)

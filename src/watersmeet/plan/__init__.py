@@ -1,1 +1,1 @@
-"""The plan, as frozen values: which columns are kept, how rows are partitioned, which node probes what."""
+"""The plan, as frozen values: kept columns, partitioning of rows, stages, nodes and their probe orders."""

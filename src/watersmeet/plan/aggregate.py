@@ -10,15 +10,15 @@ kept in memory and recovered like the store of a join input.
 |-------------------|-------------------------------------------------------------------------------------------------|
 | COUNT(*)          | rows                                                                                            |
 | COUNT(x)          | rows in which x is not NULL                                                                     |
-| SUM(x), AVG(x)    | that count, and the sum: of BIGINT its high and low halves (no sum of halves overflows), of     |
-|                   | DECIMAL with all digits Arrow has                                                               |
+| SUM(x), AVG(x)    | that count, and the sum: for BIGINT of its high and low halves (no sum of halves overflows),    |
+|                   | for DECIMAL with all digits of Arrow                                                            |
 | MIN(x), MAX(x)    | the least or greatest; of floats an integer in their order, NaN being the greatest as in Spark, |
 |                   | of intervals their microseconds                                                                 |
 | COUNT(DISTINCT x) | the list of distinct values                                                                     |
 | with an interval  | as doubles: the sum, the sum of magnitudes, and a sketch (`engine/sketch.py`); for AVG also     |
 |                   | those of the count                                                                              |
 
-The groups of a windowed aggregation are kept by *pane*: the longest time ranges of which every window is made.
+The groups of a windowed aggregation are kept by *pane*: every window is made of whole panes, as long as possible.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ DIGITS_MAX = 38
 SKETCH_BUCKETS = 64
 """Numbers per set of streams in a sketch, a power of two; part of the format of a checkpoint."""
 SAFE_DIGITS = 28
-"""With up to so many digits, no realistic sum of a DECIMAL has more than Arrow's 38."""
+"""With at most this many digits, no realistic sum of a DECIMAL has more than Arrow's 38."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ class AggregatePlan:
 
     @property
     def sketch_size(self) -> int:
-        """Numbers in a sketch: some for each set of streams."""
+        """The numbers in a sketch: `SKETCH_BUCKETS` for each set of streams."""
         return 0 if self.confidence is None else ((1 << len(self.confidence.totals)) - 1) * SKETCH_BUCKETS
 
     @property
@@ -173,7 +173,7 @@ class AggregatePlan:
 
 
 def pane_of(window: ResultWindow) -> int:
-    """The longest time ranges of which every window is made."""
+    """The length of a pane: the longest for which every window is made of whole panes."""
     return math.gcd(window.length_us, window.slide_us)
 
 
@@ -200,7 +200,7 @@ def plan_aggregate(
     accumulators: list[Accumulator] = []
     finishes = [Finish(a, _accumulators(a, arguments, accumulators)) for a in aggregation.aggregates]
     intervals = _intervals(query, arguments, accumulators)
-    if not accumulators:  # SELECT a.x ... GROUP BY a.x: only that there is such a group
+    if not accumulators:  # SELECT a.x ... GROUP BY a.x: only the existence of a group matters
         accumulators.append(Accumulator("rows", None, "sum", pa.int64()))
     payload = pa.schema([pa.field(f"_s{i}", a.type) for i, a in enumerate(accumulators)])
     keeps = aggregation.window is not None and mode != "complete"

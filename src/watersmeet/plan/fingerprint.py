@@ -1,7 +1,7 @@
 """The fingerprint of a query, by name: a restart with any other value would join other rows.
 
-The fingerprint of the *query* must not change. The *plan* is apart from it, in every manifest. Slots, budgets and
-delays are absent on purpose: they may change between runs.
+The fingerprint of the *query* must not change. The *plan* is not part of it; every manifest names its own. Slots,
+budgets and delays are absent on purpose: they may change between runs.
 """
 
 from __future__ import annotations

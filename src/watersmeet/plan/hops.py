@@ -19,7 +19,7 @@ single stage; all others occur twice. Chains and stars reach this minimum by the
 (`benchmarks/hop_stages.py`).
 
 A store is indexed under each key that it is probed by. The first stage that probes an index keeps it; later stages with
-that key read it. A step with the empty key joins what no key covers: on one slot, comparing every pair.
+that key read it. A step with the empty key joins inputs that no key covers: on one slot, comparing every pair.
 """
 
 from __future__ import annotations

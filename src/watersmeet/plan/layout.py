@@ -1,4 +1,4 @@
-"""Which fields a store keeps, and where each value is found.
+"""The fields that a store keeps, and the source of each value.
 
 A store holds the rows of one input of a join node: of a stream, or the results of another node. It keeps only fields
 that are read above the node, and none twice:
@@ -10,12 +10,11 @@ that are read above the node, and none twice:
 | the event time of a stream in a windowed query  | `time`    | the run's codes hold it                        |
 | anything else that is read                      | `payload` | one Arrow column of the run, in row order      |
 
-Key values are cast to the type of their class and normalised (-0.0 to 0.0, one NaN), so a floating-point column is
-payload where it is read. In a windowed query the rows of a node's results are *intervals* [latest, limit): `latest` is
-their greatest event time, which the codes hold, and `limit` the least t_i + W_i, which is a payload column (the least
-64-bit integer where that is later than any time, see `state/moments.py`). Rows that were joined under other keys before
-also carry their partition groups under those keys, two bytes each. So results can be traced to the groups that
-contributed to them.
+Key values are cast to the type of their class and normalised (-0.0 to 0.0, one NaN), so a floating-point column that is
+read is payload. In a windowed query the results of a node have *intervals* [latest, limit): `latest` is their greatest
+event time, which the codes hold, and `limit` the least t_i + W_i, which is a payload column (the least 64-bit integer
+if that is later than any time, see `state/moments.py`). Rows that were joined under other keys before also carry their
+partition groups under those keys, two bytes each. So results can be traced to the groups that contributed to them.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from watersmeet.query.types import recoverable
 BUILD = "build"
 """The track of stores that are built beside those of the running plan."""
 PINNED = "pinned"
-"""Of stores of the running plan, as they were when a migration began."""
+"""The track of stores of the running plan as they were when a migration began."""
 LIMIT = "_limit"
 GROUP = "_group"
 
@@ -71,7 +70,7 @@ class StoreName(NamedTuple):
     key: str
     layout: str
     track: str = ""
-    """Empty in the plan that runs; otherwise what a migration under way has the store for."""
+    """Empty in the running plan; `BUILD` or `PINNED` for stores of the current migration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +179,7 @@ def is_event_time(query: JoinQuery, tree: Tree, field: Field) -> bool:
 
 
 def _span(query: JoinQuery, streams: Iterable[int]) -> int | None:
-    """The longest window among the streams; None where one is unbounded."""
+    """The longest window among the streams; None if one is unbounded."""
     windows = [query.windows_us[stream] for stream in streams]
     bounded = [window for window in windows if window is not None]
     return max(bounded) if len(bounded) == len(windows) else None

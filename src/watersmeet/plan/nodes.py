@@ -45,7 +45,7 @@ class NodePlan:
     children: tuple[int | None, ...]
     """Per input: the node of the same shape whose results it takes; None for an input of the stage."""
     stage_inputs: tuple[int | None, ...]
-    """Per input: the input of the stage that it is; None for results of another node of the shape."""
+    """Per input: its number among the inputs of the stage; None for results of another node of the shape."""
     first_store: int
     probe_orders: tuple[tuple[int, ...], ...]
     residuals: tuple[Residual, ...]

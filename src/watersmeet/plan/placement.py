@@ -35,7 +35,7 @@ def even_placement(keys: Iterable[str], partitions: int, slots: int) -> Placemen
 
 
 def to_lists(owners: Owners) -> list[list[int]]:
-    """Owners as [slot, so many groups] pairs, for JSON."""
+    """Owners as pairs [slot, number of groups], for JSON."""
     return [[slot, len(list(groups))] for slot, groups in groupby(owners)]
 
 

@@ -32,7 +32,7 @@ def orders_as_texts(orders: ProbeOrders, names: Sequence[str]) -> dict[str, list
 def orders_from_texts(
     texts: Mapping[str, Sequence[Sequence[int]]], trees: Iterable[Join], names: Sequence[str]
 ) -> ProbeOrders:
-    """The stored orders of the nodes of these trees; CheckpointError if they are of other inputs."""
+    """The stored orders of the nodes of these trees; CheckpointError if they do not fit the inputs."""
     nodes = {tree_text(node, names): node for tree in trees for node in nodes_of(tree)}
     found = {text: tuple(map(tuple, orders)) for text, orders in texts.items() if text in nodes}
     for text, orders in found.items():

@@ -3,13 +3,13 @@
 | state                                        | spills | because                                                      |
 |----------------------------------------------|--------|--------------------------------------------------------------|
 | of nodes that share a key                    | yes    | its partition groups can be closed one by one                |
-| of a join with intervals (`confidence`)      | no     | intervals count on every result of the rows that have come   |
+| of a join with intervals (`confidence`)      | no     | intervals need every result of the rows that have arrived    |
 | of a node without a key                      | no     | it is a single partition group                               |
 | of a node over several keys (`plan/hops.py`) | no     | its partition groups differ from hop to hop                  |
-| that a migration builds beside the running   | no     | results are owed by the plan that runs                       |
+| that a migration builds                      | no     | only the running plan can owe results                        |
 | of an aggregation                            | no     | new results must find the accumulators of their group        |
 
-State that does not spill, and is beyond the budget, stays in use on disk.
+State that does not spill and exceeds the budget stays active on disk.
 """
 
 from __future__ import annotations

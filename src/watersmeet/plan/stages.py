@@ -44,7 +44,7 @@ class Index:
 
     layout: StoreLayout
     arrivals: int | None
-    """The input of the stage that has its new rows; None where no probe of the stage may see them."""
+    """The input of the stage that has its new rows; None if no probe of the stage may see them."""
     kept_in: tuple[int, int]
     """The stage that keeps it, and its number among the stores of that stage."""
 
@@ -70,7 +70,7 @@ class HopPlan:
 
 @dataclass(frozen=True, slots=True)
 class StagePlan:
-    """Nodes that share a key, children first, and where the results of the last one go; or hops of a mixed node."""
+    """Nodes that share a key, children first, and the inputs that get the results; or hops of a mixed node."""
 
     key: Key
     key_types: tuple[pa.DataType, ...]
@@ -78,16 +78,16 @@ class StagePlan:
     shapes: tuple[tuple[NodePlan, ...], ...]
     """The nodes by slot: slot s runs shape s modulo their number."""
     feeds: tuple[Place, ...]
-    """Where the results are sent; nowhere if they are those of the query. In a stage of hops, each hop has its own."""
+    """The inputs that get the results of the last node; none if they are the query's. Hops have their own."""
     node: Join
-    """The topmost node of the stage, or the node that it has hops of."""
+    """The topmost node of the stage, or the mixed node whose hops it runs."""
     hops: tuple[HopPlan, ...] = ()
     indexes: tuple[Index, ...] = ()
-    is_silent: bool = False  # what arrives is only stored: the topmost node, or the hops, join nothing
+    is_silent: bool = False  # arriving rows are only stored: the topmost node, or the hops, join nothing
 
     @property
     def is_built(self) -> bool:
-        """Whether the stage is of a plan that is built beside the running one."""
+        """Whether the stage belongs to a plan that is built beside the running one."""
         return self.inputs[0].track == BUILD
 
     def shape(self, slot: int) -> tuple[NodePlan, ...]:
@@ -147,7 +147,7 @@ class JoinPlan:
 
     @property
     def stage_count(self) -> int:
-        """The stages of the join, and that of the aggregation."""
+        """The number of stages of the join, plus one for the aggregation."""
         return len(self.stages) + (self.aggregate is not None)
 
     @property
@@ -155,7 +155,7 @@ class JoinPlan:
         return self.frame.time_type is not None
 
     def places(self, stream: int) -> list[Place]:
-        """The inputs that a stream's rows are sent to; the first, in the running plan, is where they are counted."""
+        """The inputs that get a stream's rows. They are counted at the first, which is in the running plan."""
         found = _places([stage.inputs for stage in self.stages], Leaf(stream))
         return sorted(found, key=lambda place: self.stages[place.stage].is_built)
 
@@ -167,7 +167,7 @@ class JoinPlan:
         return self.stages[stage].stores(stage, slot)
 
     def key_of_stage(self, stage: int) -> str:
-        """The key that rows of a stage are placed by, as text."""
+        """The key that places the rows of a stage on slots, as text."""
         return self.stages[stage].key_text if stage < len(self.stages) else GROUPS_KEY
 
     def name_of_stage(self, stage: int) -> str:
@@ -327,7 +327,7 @@ def _hops(
 
 
 def _exchanges(stages: list[StagePlan]) -> list[object]:
-    """What must be equal on all slots: which fields are exchanged under which key. The shapes inside a stage may
+    """The exchanges of all stages (fields and keys), which must be equal on all slots. Shapes inside a stage may
     differ."""
     return [
         (

@@ -1,16 +1,16 @@
-"""Which stores of a new plan are there already, and where the rows of the others come from (M1; dissertation 12.1).
+"""Which stores a new plan shares with the old one, and the source of rows for the others (M1; dissertation 12.1).
 
-State is matched by its schema: streams, key and layout, which is the name of a store. What a store holds follows from
-its streams alone, whatever tree made it, as long as nothing is owed.
+State is matched by its schema: streams, key and layout, which are the name of a store. The rows of a store follow from
+its streams alone, whatever tree made them, as long as no results are owed.
 
-| store of the new plan              | comes about                                                                |
+| store of the new plan              | is made                                                                    |
 |------------------------------------|----------------------------------------------------------------------------|
 | the old plan has one of that name  | shared: its extents stay as they are                                       |
 | of a stream, under another key     | fed: the stream's rows are read from any store of it, and exchanged        |
-| of results                         | built: the node below joins what its inputs hold, children first           |
+| of results                         | built: the node below joins the stored rows of its inputs, children first  |
 
-A node joins only if something above it has to be built. The topmost node of the query never does: its results are out.
-A node over several keys that has to join gets the rows of all its inputs again, as if they had just arrived.
+A node joins only if a store above it must be built. The topmost node of the query never does: its results are emitted
+already. A node over several keys that must join gets the rows of all its inputs again, as if they had just arrived.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from watersmeet.plan.tree import Leaf
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """An input of a stage that gets the old rows of a stream, from the store in which the old plan has them."""
+    """An input of a stage that gets the stored rows of a stream, from a store of the old plan."""
 
     place: Place
     source: StoreLayout
@@ -38,7 +38,7 @@ Built: TypeAlias = tuple[tuple[tuple[int, ...], ...], ...]
 
 @dataclass(frozen=True, slots=True)
 class Rebuild:
-    """How the state of a new plan is made of that of an old one."""
+    """How the state of a new plan is made from the state of an old one."""
 
     feeds: tuple[Feed, ...]
     built: Built
@@ -52,7 +52,7 @@ class Rebuild:
 
 
 def rebuild(old: JoinPlan, new: JoinPlan, slots: int) -> Rebuild:
-    """How the stores of the new plan come about on every slot, with the most that can be shared."""
+    """How the stores of the new plan are made on every slot, with as many shared stores as possible."""
     known = [_names(old, slot) for slot in range(slots)]
     stages = range(len(new.stages))
     built = tuple(
@@ -75,13 +75,13 @@ def rebuild(old: JoinPlan, new: JoinPlan, slots: int) -> Rebuild:
 
 
 def store_names(plan: JoinPlan, slot: int) -> set[StoreName]:
-    """The stores that a slot keeps, those of the aggregation and what a migration has pinned included."""
+    """The stores that a slot keeps, including those of the aggregation and those that a migration has pinned."""
     found = {layout.name for stage in range(plan.stage_count) for layout in plan.layouts(stage, slot)}
     return found if plan.towards is None else found | {layout.name for layout in pinned_stores(plan).values()}
 
 
 def pinned_stores(plan: JoinPlan) -> dict[int, StoreLayout]:
-    """By stream, the store whose rows a migration feeds, as it was when that began."""
+    """By stream, the store whose rows a migration feeds, as it was when the migration began."""
     return {stream: replace(layout, track=PINNED) for stream, layout in leaf_stores(plan).items()}
 
 
@@ -104,7 +104,7 @@ def _is_missing(plan: JoinPlan, place: Place, known: list[set[StoreName]]) -> bo
 
 
 def _joins(plan: JoinPlan, wanted: set[Place]) -> list[bool]:
-    """By stage: whether results are wanted by a stage that takes them. Stages that do so come later in the plan."""
+    """By stage: whether a stage that takes its results needs them. Such stages come later in the plan."""
     joins = [False] * len(plan.stages)
     for number in reversed(range(len(plan.stages))):
         stage = plan.stages[number]
@@ -118,7 +118,7 @@ def _joins(plan: JoinPlan, wanted: set[Place]) -> list[bool]:
 
 
 def leaf_stores(plan: JoinPlan) -> dict[int, StoreLayout]:
-    """A store of every stream in the plan that runs; all of them keep the same fields."""
+    """For every stream, one of its stores in the running plan; all its stores keep the same fields."""
     found: dict[int, StoreLayout] = {}
     for stage in range(plan.build_count, len(plan.stages)):
         for layout in plan.layouts(stage, 0):

@@ -1,10 +1,10 @@
 """A plan in transition: the running plan, and beside it the stages that build the state of another one (M2, backfill).
 
-    stages 0 .. n-1     of the new plan, silent: what arrives is stored, and joined as far as stores above need it
+    stages 0 .. n-1     of the new plan, silent: arriving rows are stored, and joined only if stores above need it
     stages n ..         of the running plan, which emits all results
 
-Both get all rows that arrive. Stores of the new plan are on a track of their own, so that two stores of one name can be
-told apart. Its topmost node joins nothing, and stages of which all stores are shared are left out.
+Both get all rows that arrive. Stores of the new plan are on a track of their own, which distinguishes two stores of the
+same name. Its topmost node joins nothing, and stages whose stores are all shared are left out.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ def in_transition(old: JoinPlan, new: JoinPlan) -> JoinPlan:
 
 
 def build_alone(plan: JoinPlan) -> JoinPlan:
-    """The stages of a plan in transition that build, as a plan: they have the same numbers."""
+    """The building stages of a plan in transition, as a plan of their own, with the same numbers."""
     stages = plan.stages[: plan.build_count]
     frame = frame_of([(stage.key_types, stage.inputs) for stage in stages], plan.frame.time_type)
     return replace(plan, stages=stages, frame=frame, aggregate=None)
 
 
 def running_alone(plan: JoinPlan) -> JoinPlan:
-    """The plan that runs, of a plan in transition; or the plan itself."""
+    """The running plan of a plan in transition; any other plan is returned as it is."""
     shift = plan.build_count
     moved = {stage: stage - shift for stage in range(len(plan.stages))}
     stages = tuple(_renumbered(stage, moved) for stage in plan.stages[shift:])
@@ -50,7 +50,7 @@ def running_alone(plan: JoinPlan) -> JoinPlan:
 
 
 def feeds_of(plan: JoinPlan) -> tuple[Feed, ...]:
-    """Where the stages that build get the stored rows of streams, and from which pinned stores."""
+    """The inputs of building stages that get stored rows of streams, and the pinned stores that these come from."""
     sources = pinned_stores(plan)
     return tuple(
         Feed(place, sources[stream])
@@ -61,8 +61,8 @@ def feeds_of(plan: JoinPlan) -> tuple[Feed, ...]:
 
 
 def _joins(new: JoinPlan, how: Rebuild) -> dict[int, bool]:
-    """The stages of the new plan that build, and whether their results are wanted: by stores that are built, and by
-    every stage that builds, since it reads nothing of the running plan."""
+    """The building stages of the new plan, and whether their results are needed: by stores that are built, and by every
+    building stage, since it reads nothing of the running plan."""
     joins = {stage: how.joins[stage] for stage in range(len(new.stages)) if how.joins[stage] or any(how.built[stage])}
     for number in reversed(range(len(new.stages))):
         stage = new.stages[number]
@@ -78,7 +78,7 @@ def _feeds(stage: StagePlan) -> list[Place]:
 
 
 def _silent(stage: StagePlan, number: int, joins: bool, numbers: Mapping[int, int]) -> StagePlan:
-    """A stage of the new plan, on the build track, whose results go to others that build. Hops that do not run need
+    """A stage of the new plan, on the build track. Its results go to other building stages. Hops that do not run need
     only the indexes that their stage keeps."""
     shapes = tuple(tuple(replace(node, inputs=_tracked(node.inputs)) for node in shape) for shape in stage.shapes)
     hops = tuple(replace(hop, node=replace(hop.node, inputs=_tracked(hop.node.inputs))) for hop in stage.hops)
@@ -93,7 +93,7 @@ def _tracked(layouts: Iterable[StoreLayout]) -> tuple[StoreLayout, ...]:
 
 
 def _renumbered(stage: StagePlan, numbers: Mapping[int, int]) -> StagePlan:
-    """A stage of a plan whose stages have other numbers; what would go to others is not sent."""
+    """A stage with the new numbers of its plan's stages. Results for stages without a number are not sent."""
 
     def places(found: Sequence[Place]) -> tuple[Place, ...]:
         return tuple(Place(numbers[place.stage], place.input) for place in found if place.stage in numbers)
