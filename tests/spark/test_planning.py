@@ -12,7 +12,7 @@ from tests.spark.dying import dying_before
 from tests.spark.helpers import output, read_stream, run, write_batches
 from watersmeet import StreamJoin
 from watersmeet.epoch import protocol
-from watersmeet.errors import OptionError, WatersmeetError
+from watersmeet.errors import OptionError
 from watersmeet.observe.terminal import epoch_line
 from watersmeet.plan.fingerprint import hops_text
 from watersmeet.plan.tree import tree_text
