@@ -349,7 +349,7 @@ def _arrow_schema(name: str, df: DataFrame) -> pa.Schema:
     fields = []
     for field in df.schema.fields:
         try:
-            if _has_variant(field.dataType):  # Arrow would carry it as a struct whose fields are never NULL, even if it is
+            if _has_variant(field.dataType):  # Arrow has it as a struct whose fields are never NULL, even if it is
                 raise TypeError
             converted = to_arrow_schema(type(df.schema)([field]), timezone="UTC")
         except Exception as error:  # PySpark raises one of several classes here
