@@ -65,12 +65,12 @@ def temporary_of(segment: Path) -> Path:
 
 
 def end(folder: Path, segments: Path, accepted: Collection[str]) -> int:
-    """A job is over: remove all segments that were announced and not accepted. How many were announced in vain.
+    """End a job: remove all segments that were announced and not accepted, and return their number.
 
-    Where the system does not let us, they stay for the next start of the query: how the job ended is what counts.
+    If the system refuses, they stay until the next start of the query: the outcome of the job matters more.
     """
     in_vain = 0
-    with suppress(OSError):  # among them: another driver has taken over, and swept the folder
+    with suppress(OSError):  # for example if another driver has taken over and swept the folder
         for entry in os.scandir(folder):
             if entry.is_dir():
                 shutil.rmtree(entry, ignore_errors=True)
