@@ -148,7 +148,7 @@ def _chosen(choice: Choice, other: Other | None) -> str:
 
 
 def _search(model: CostModel, choice: Choice) -> str:
-    """What was looked at, and how much of it is worth a look."""
+    """How many trees were searched, and how many candidates are left."""
     graph, left = model.graph, len(choice.candidates)
     if len(graph.streams) == 2:
         return "two streams have only one tree"
@@ -156,7 +156,7 @@ def _search(model: CostModel, choice: Choice) -> str:
         return "one tree; others are shown for comparison"
     looked_at = "all trees" if choice.plans_seen is None else f"{choice.plans_seen:,} trees of many more"
     is_within = choice.plans_seen is None and len(graph.streams) > EXHAUSTIVE_STREAMS_MAX and not choice.misses
-    within = " within the budgets" if is_within else ""  # the only ones that such a search keeps
+    within = " within the budgets" if is_within else ""  # such a search keeps no others
     if left == 1:
         return f"{looked_at}; none{within} has less CPU or less state"
     shown = f", {SHOWN_MAX} are shown" if left > SHOWN_MAX else ""

@@ -37,7 +37,7 @@ IN_CODE = Saying("hint('{name}', rowsPerSecond=1000)", "hint('{name}', selectivi
 
 
 def join_graph_text(query: JoinQuery) -> str:
-    """The streams and the predicates between them: one edge per pair; predicates over three or more are listed apart."""
+    """The streams and their predicates: one edge per pair; predicates over three or more streams are listed apart."""
     lines = ["== Join graph =="]
     between = list(_between(query))
     for left, right in combinations(query.streams, 2):

@@ -1,7 +1,7 @@
 """Measured statistics of a running join, in the optimiser's form: rates, selectivities and costs of a row.
 
 Rates are of the last epochs, in rows per second of event time (of the clock, without windows). Selectivities are over
-the life of the query: matches divided by pairs where two inputs met under one key class, passed by tested for residuals.
+the life of the query: matches by pairs where two inputs met under one key class, passed by tested for residuals.
 A key of several classes shows only their product, and each class gets an equal part of it. Costs are over the life of
 the query as well, from ROWS_MIN rows on: the first rows pay for the start of a process.
 """

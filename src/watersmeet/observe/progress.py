@@ -175,7 +175,7 @@ def state_operator(epoch: EpochProgress, last: EpochProgress) -> dict[str, Any]:
 
 
 def custom_metrics(epoch: EpochProgress, last: EpochProgress) -> dict[str, int]:
-    """All figures that are shown according to `MEASURES`: counters of an epoch, gauges and totals after the last one."""
+    """All figures that `MEASURES` shows: counters of an epoch, gauges and totals after the last one."""
     during, now = epoch.figures(), last.figures()
     found: dict[str, int] = {}
     for measure in MEASURES:
