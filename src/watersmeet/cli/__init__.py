@@ -3,7 +3,7 @@
 specs      --stream and --sink                   files     existence and format of a stream's files
 hints      --rate and --selectivity              wording   errors in the words of the command line
 parser     options and help                      on_spark  a session and the join over its streams
-commands   what each command does                before_spark  what is checked before Spark starts
+commands   the commands themselves               before_spark  checks before Spark starts
 """
 
 from watersmeet.cli.commands import main

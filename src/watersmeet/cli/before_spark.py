@@ -1,5 +1,5 @@
-"""What can be checked of a command before Spark is started, which takes seconds: the master, settings and packages,
-options of the join with their values, and whether there can be folders where results and state go."""
+"""Checks of a command before Spark is started, which takes seconds: the master, settings and packages, options of the
+join with their values, and the folders of results and state."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def check_spark(master: str, conf: Mapping[str, str], packages: str | None) -> N
 
 
 def check_options(options: Sequence[tuple[str, str]], conf: Mapping[str, str]) -> None:
-    """OptionError for an option of the join that there is not, or with a value that cannot be used."""
+    """OptionError for an unknown option of the join, or an invalid value."""
     given = {}
     for name, value in options:
         require_option_of_join(name)
@@ -53,7 +53,7 @@ def check_options(options: Sequence[tuple[str, str]], conf: Mapping[str, str]) -
 
 
 def check_sink(sink: SinkSpec, checkpoint: str | None) -> None:
-    """WatersmeetError if results or state cannot go where they should, as far as can be seen from here."""
+    """WatersmeetError if the folder of results or state cannot be used, as far as the driver's host can tell."""
     require_options_of_writer(sink.options, KNOWN, are_all_known=sink.format != "kafka")
     if sink.format in FILES and is_local(sink.location):
         path = os.path.abspath(local_path(sink.location))

@@ -40,7 +40,7 @@ class Asked:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; its exit code."""
+    """Run a command and return its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     parser = make_parser()
     chosen = parser.parse_args(given)
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("\nwatersmeet: interrupted; the same command starts again from nothing", file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:  # whoever read the output has seen enough
+    except BrokenPipeError:  # the reader of the output has closed it
         sys.stdout = None
         return 0
     except OSError as error:
@@ -130,8 +130,8 @@ def _session(chosen: argparse.Namespace, say: Callable[[str], None]) -> Abstract
 def _follow(
     query: Any, checkpoint: str | None, given: list[str], say: Callable[[str], None], *, is_new: bool = False
 ) -> int:
-    """Report every epoch until the query ends, or Ctrl-C ends it. In a new session the first epoch takes long, and what
-    Spark does meanwhile is said once there are rows."""
+    """Report every epoch until the query ends, or Ctrl-C ends it. In a new session the first epoch takes long, so a
+    line explains the wait once there are rows."""
     from watersmeet.observe.terminal import COMPILING, epoch_line
     from watersmeet.runtime.spark.query import epochs_of, resent_by
 
@@ -239,7 +239,7 @@ def _text(chosen: argparse.Namespace) -> str:
 
 
 def _checked(chosen: argparse.Namespace) -> dict[str, Callable[..., Any]]:
-    """The predicates, after a look at all that Spark and the join are told."""
+    """The registered predicates, after a check of all settings and options."""
     from watersmeet.cli.before_spark import check_options, check_spark
 
     check_spark(chosen.master, dict(chosen.conf), chosen.packages)

@@ -28,15 +28,15 @@ _PATTERN = re.compile(r"[*\[{]")
 
 
 def with_format(spec: StreamSpec) -> StreamSpec:
-    """The spec with the format of its files and an absolute path, since Spark may run in another folder. OptionError if
-    the files do not exist, or do not show their format."""
+    """The spec with the format of its files and an absolute path, because Spark may run in another folder. OptionError
+    if the files do not exist, or their names do not show a format."""
     if spec.format and spec.format not in FILES:
         return spec
     is_elsewhere = _ELSEWHERE.match(spec.location) is not None
     location = spec.location if is_elsewhere else os.path.abspath(spec.location)
     if is_elsewhere or _PATTERN.search(spec.location):
         if spec.format:
-            return replace(spec, location=location)  # Spark will look
+            return replace(spec, location=location)  # Spark will check
         raise OptionError(
             f"stream {spec.name}: the format of {spec.location} is not clear",
             hint=f"write it before the path: parquet:{spec.location}",

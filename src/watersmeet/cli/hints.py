@@ -1,4 +1,4 @@
-"""What a user knows of the data, from the command line: arrival rates, and the share that a predicate lets pass."""
+"""Hints from the command line: arrival rates, and the share that a predicate lets pass."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def assumptions(
 
 
 def _rates(sources: Mapping[str, str], rates: Sequence[tuple[str | None, float]]) -> dict[str, float]:
-    """By name in the query; a rate that names no stream is for all that have none of their own."""
+    """Rates by stream name in the query. A rate without a stream is for all streams without a rate."""
     found: dict[str, float] = {}
     for name, rate in sorted(rates, key=lambda item: item[0] is not None):
         named = [

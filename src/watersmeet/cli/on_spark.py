@@ -33,13 +33,13 @@ KAFKA = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
 PLAIN = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
 QUIET = {**PLAIN, "spark.log.level": "FATAL"}
 INFERRING = {"csv": {"inferSchema": "true"}, "json": {"inferTimestamp": "true"}}
-"""What a reader is told when it has to find the columns, unless the user says otherwise."""
+"""Default options of a reader that has to infer the columns."""
 
 Say = Callable[[str], None]
 
 
 def is_running() -> bool:
-    """Whether there is a session already, in which Spark need not begin from nothing."""
+    """Whether there is a session already, so that Spark need not start."""
     return SparkSession.getActiveSession() is not None
 
 
@@ -47,8 +47,8 @@ def is_running() -> bool:
 def session(
     master: str, conf: Mapping[str, str], packages: str | None, say: Say, *, verbose: bool = False
 ) -> Iterator[SparkSession]:
-    """A session of our own, ended with the command; a program that has one already lends it and keeps it. Spark says
-    nothing of its own unless `verbose`."""
+    """A new session, stopped at the end of the command. If the program has a session already, that one is used and not
+    stopped. Spark prints nothing unless `verbose`."""
     if (lent := SparkSession.getActiveSession()) is not None:
         yield lent
         return
@@ -76,7 +76,7 @@ def session(
         if "spark.log.level" in settings:
             spark.sparkContext.setLogLevel(settings["spark.log.level"])
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # PySpark's own cancels jobs before we can stop well
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # PySpark's handler cancels jobs before our clean stop
     try:
         yield spark
     finally:
@@ -85,7 +85,7 @@ def session(
 
 @contextmanager
 def spark_errors() -> Iterator[None]:
-    """What Spark refuses, or an epoch fails with, in one line and without a traceback."""
+    """Turn errors of Spark and of epochs into one line without a traceback."""
     try:
         yield
     except WatersmeetError:
@@ -138,7 +138,7 @@ def build_join(
 
 
 def load_predicate(text: str) -> Callable[..., Any]:
-    """The function that `module:function` names; the module is looked for in the current folder too."""
+    """The function named by `module:function`; the current folder is searched too."""
     module_name, _, name = text.partition(":")
     if not module_name or not name:
         raise OptionError(f"'{text}' names no function", hint="write --predicate near=module:function")
@@ -179,7 +179,7 @@ def _opened(spark: SparkSession, spec: StreamSpec, say: Say) -> DataFrame:
 
 
 def _inferred(spark: SparkSession, spec: StreamSpec, say: Say) -> StructType:
-    """The columns that the files have which are there now."""
+    """The columns of the files that exist now."""
     options = {**INFERRING.get(spec.format, {}), **spec.options}
     schema = spark.read.format(spec.format).options(**options).load(spec.location).schema
     if schema.names == ["_corrupt_record"]:
@@ -209,13 +209,13 @@ def _schema_of(name: str, text: str) -> StructType:
 
 
 def _imagined(spark: SparkSession, schema: StructType) -> DataFrame:
-    """A stream with these columns, to be planned for and never run."""
+    """A stream with these columns, for planning only; it never runs."""
     columns = [F.lit(None).cast(column.dataType).alias(column.name) for column in schema]
     return spark.readStream.format("rate").load().select(*columns)
 
 
 def _with_columns(df: DataFrame, spec: StreamSpec) -> DataFrame:
-    """With a schema, values are JSON objects that have these columns; what else the source tells stays."""
+    """With a schema, values are JSON objects with these columns; other columns of the source are kept."""
     if spec.schema is None:
         return df
     schema = _schema_of(spec.name, spec.schema)
@@ -241,7 +241,7 @@ def planner_of(join: StreamJoin) -> tuple[Planner, JoinOptions]:
 
 
 def start(join: StreamJoin, sink: SinkSpec, checkpoint: str | None, mode: str | None, trigger: str | None) -> Any:
-    """The running query; without a mode, the one that fits it."""
+    """Start the query; without a mode, in the mode that fits it."""
     _, plan, _ = pieces_of(join).build()
     fitting = "append" if plan.aggregate is None else plan.aggregate.mode
     writer = join.writeStream.format(sink.format).options(**sink.options).outputMode(mode or fitting)

@@ -1,4 +1,4 @@
-"""`watersmeet repair`: what a checkpoint contains, whether its parts belong together, and what can be done if not."""
+"""`watersmeet repair`: show what a checkpoint contains, check that its parts fit together, and repair them if not."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NO_WAY = (
 
 
 def repair(location: Path, way: str | None) -> int:
-    """Say what there is, and do what is asked for; 0 if the query can be started then, 1 if not."""
+    """Print the findings and apply the chosen repair. Returns 0 if the query can be started afterwards, else 1."""
     if not any((location / part).is_dir() for part in ("watersmeet", "spark")):
         raise OptionError(f"there is no checkpoint in {location}", hint="name the checkpointLocation of the query")
     checkpoint = Checkpoint(location)
@@ -47,7 +47,7 @@ def repair(location: Path, way: str | None) -> int:
 
 
 def findings_text(found: Findings, applied: str | None = None) -> str:
-    """What there is in a checkpoint, what is wrong, and what can be done; `applied` is what will be."""
+    """The findings as text: contents, problem and possible repairs. `applied` is the repair to be applied."""
     lines = [f"checkpoint {found.location}", _entry("state", _state(found)), _entry("Spark's log", _log(found.log))]
     if found.difference is None:
         return "\n".join([*lines, "", "They belong together: there is nothing to repair."])

@@ -25,12 +25,12 @@ from watersmeet.units import parse_duration_us
 
 FILES = ("parquet", "json", "csv", "orc", "text")
 LIVE = ("rate", "socket")
-"""Sources without an end, for which available-now makes no sense."""
+"""Endless sources, for which available-now makes no sense."""
 SOURCES = (*FILES, *LIVE, "kafka", "schema")
 SINKS = ("console", *FILES, "kafka", "noop")
 OWN_OPTIONS = ("eventTime", "delay", "schema")
 COMMON_OPTIONS = (*OWN_OPTIONS, "maxFilesPerTrigger", "header", "rowsPerSecond", "inferSchema", "pathGlobFilter")
-"""Common options. A name that is nearly one of them is refused with a suggestion."""
+"""Common options. A name that resembles one of them is refused with a suggestion."""
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 
@@ -63,7 +63,7 @@ class SinkSpec:
 
     @property
     def default_checkpoint(self) -> str | None:
-        """Beside the output, for files on this machine."""
+        """The folder beside the output, for files on this machine."""
         if self.format in FILES and not _URL.match(self.location):
             return f"{self.location.rstrip('/')}.checkpoint"
         return None

@@ -41,7 +41,7 @@ OPTIONS = {
     "delay": "--stream 'NAME=FORMAT:PATH?delay=5 seconds'",
     "watermark": "--stream 'NAME=FORMAT:PATH?delay=5 seconds'",
 }
-"""How an option is written here that was given in the wrong place: by its name, else by what it belongs to."""
+"""The right form on the command line of an option given in the wrong place: by option name, else by its owner."""
 
 
 def in_these_words(error: WatersmeetError) -> str:

@@ -1,4 +1,4 @@
-"""The candidates for the plan of a join side by side: what each would cost a slot, and why one was chosen."""
+"""The candidate plans of a join side by side: the cost of each per slot, and the reason for the choice."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from watersmeet.units import format_bytes, format_times
 
 TITLE = "== Costs per slot =="
 SHOWN_MAX = 8
-"""Candidates; if there are more, those next to the winner are shown."""
+"""The maximum number of candidates shown; if there are more, those next to the winner."""
 
 
 @dataclass(frozen=True, slots=True)
 class Other:
-    """A tree that runs, or will, whatever is chosen by cost, and why: `runs now` or `asked for`."""
+    """A tree that runs, or will run, whatever the choice by cost, and the reason: `runs now` or `asked for`."""
 
     tree: Join
     why: str
@@ -49,11 +49,11 @@ def costs_text(
     before: CostModel | None = None,
     say: Saying | None = IN_CODE,
 ) -> str:
-    """The section of `explain("cost")`: the candidates, the budgets, why the winner won, and what that rests on.
+    """The section of `explain("cost")`: the candidates, the budgets, the reason for the choice, and the assumptions.
 
-    Of a running query, `calibration` is what it has shown of prices, and `before` what was known when it started: a
-    plan's figure from then (`CPU s/s`) stays beside the one by what was measured (`in run`). Without `say`, what
-    figures rest on and what files take is told elsewhere.
+    For a running query, `calibration` are the measured prices, and `before` the assumptions at its start: a plan's
+    figure by these (`CPU s/s`) is shown beside the measured one (`in run`). Without `say`, the assumptions and the size
+    of files are left out.
     """
     lines = [TITLE, *_table(query, model, budget, choice, other, before)]
     lines.append(f"{_chosen(choice, other)}: {choice.reason}")
@@ -77,7 +77,7 @@ def _table(
     other: Other | None,
     before: CostModel | None,
 ) -> list[str]:
-    """A plan a line, by CPU; `vs *` is how many times the winner's it is. State is bytes of rows."""
+    """One line per plan, ordered by CPU; `vs *` is the ratio to the winner's CPU. State is bytes of rows."""
     names = [stream.name for stream in query.streams]
     winner, notes = model.plan(states_of(choice.winner.tree)), _notes(model, budget, choice, other)
     lines: list[tuple[str, ...]] = [("", "plan", "stages", "CPU s/s", "in run" if before else "", "vs *", "state", "")]
@@ -111,8 +111,8 @@ def _budget(budget: Budget) -> tuple[str, ...]:
 
 
 def _notes(model: CostModel, budget: Budget, choice: Choice, other: Other | None) -> dict[States, list[str]]:
-    """The plans to show, with what there is to say of each: those that none dominates, and for comparison the simplest
-    of both kinds, by their names as options, and the one that runs."""
+    """The plans to show, with their notes: those that no other dominates, and for comparison the simplest of both kinds
+    (by their option names) and the running plan."""
     notes: dict[States, list[str]] = {states_of(each.tree): [] for each in _next_to(choice)}
     if len(model.graph.streams) > 2:
         for name, kind in {"mjoin": mjoin, "bjtree": bjtree}.items():
@@ -148,7 +148,7 @@ def _chosen(choice: Choice, other: Other | None) -> str:
 
 
 def _search(model: CostModel, choice: Choice) -> str:
-    """What was looked at, and how much of it is worth a look."""
+    """How many trees were searched, and how many candidates are left."""
     graph, left = model.graph, len(choice.candidates)
     if len(graph.streams) == 2:
         return "two streams have only one tree"
@@ -156,7 +156,7 @@ def _search(model: CostModel, choice: Choice) -> str:
         return "one tree; others are shown for comparison"
     looked_at = "all trees" if choice.plans_seen is None else f"{choice.plans_seen:,} trees of many more"
     is_within = choice.plans_seen is None and len(graph.streams) > EXHAUSTIVE_STREAMS_MAX and not choice.misses
-    within = " within the budgets" if is_within else ""  # the only ones that such a search keeps
+    within = " within the budgets" if is_within else ""  # such a search keeps no others
     if left == 1:
         return f"{looked_at}; none{within} has less CPU or less state"
     shown = f", {SHOWN_MAX} are shown" if left > SHOWN_MAX else ""
@@ -164,7 +164,7 @@ def _search(model: CostModel, choice: Choice) -> str:
 
 
 def _prices(calibration: Calibration | None) -> str:
-    """Whether the constants of the cost model are those measured here."""
+    """Whether the constants of the cost model were measured in this query."""
     groups = {"storing a row": calibration.storing, "joining": calibration.joining} if calibration else {}
     measured = [f"{name} {format_times(factor)}" for name, factor in groups.items() if factor is not None]
     if measured:

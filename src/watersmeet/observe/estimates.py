@@ -48,16 +48,16 @@ class Estimates:
 
     @property
     def state_bytes(self) -> float:
-        """Of the rows in all stores."""
+        """The bytes of the rows in all stores."""
         return sum(store.rows * store.row_bytes for store in self.stores)
 
     def file_bytes_max(self, slots: int) -> float:
-        """Of the files that hold them, on all slots: what progress tells as state is no more."""
+        """The bytes of their files, on all slots: an upper bound for the state in progress."""
         rows = sum(store.rows for store in self.stores)
         return self.state_bytes + rows * INDEX_BYTES_MAX + self.fixed_bytes(slots)
 
     def fixed_bytes(self, slots: int) -> int:
-        """Of these, what files take whatever they hold."""
+        """The part of these that does not depend on rows: the fixed size of files."""
         return STORE_FILE_BYTES * len(self.stores) * slots
 
 
@@ -121,7 +121,7 @@ def _nodes(stage: StagePlan, number: int, plan: JoinPlan, graph: JoinGraph) -> l
 
 
 def _visited(order: Sequence[Tree], origin: Streams, graph: JoinGraph) -> float:
-    """Combinations a second that the rows of an input meet along its probe order."""
+    """Combinations per second that the rows of an input meet along its probe order."""
     bound, total = _streams(order[0]), 0.0
     for tree in order[1:]:
         bound |= _streams(tree)
@@ -130,7 +130,7 @@ def _visited(order: Sequence[Tree], origin: Streams, graph: JoinGraph) -> float:
 
 
 def _origin(rows: Tree, node: Join) -> Tree:
-    """The input of a mixed node at which these rows started."""
+    """The input of a mixed node from which these rows come."""
     while rows not in node.inputs:
         assert isinstance(rows, Join)
         rows = rows.inputs[0]

@@ -25,7 +25,7 @@ from watersmeet.units import format_bytes, format_duration
 
 @dataclass(frozen=True, slots=True)
 class Saying:
-    """How a user can say better what is assumed."""
+    """How a user can replace assumptions by hints."""
 
     rate: str
     selectivity: str
@@ -37,7 +37,7 @@ IN_CODE = Saying("hint('{name}', rowsPerSecond=1000)", "hint('{name}', selectivi
 
 
 def join_graph_text(query: JoinQuery) -> str:
-    """Which streams are linked, and by what; an edge per pair, and predicates over three or more by themselves."""
+    """The streams and their predicates: one edge per pair; predicates over three or more streams are listed apart."""
     lines = ["== Join graph =="]
     between = list(_between(query))
     for left, right in combinations(query.streams, 2):
@@ -66,13 +66,13 @@ def _between(query: JoinQuery) -> Iterator[tuple[set[str], str]]:
 
 
 def _column_text(stream: Stream, column: str) -> str:
-    """A column, or what it is derived from."""
+    """A column, or the expression that it is derived from."""
     derived = [item.sql for item in stream.derived if item.name == column]
     return f"{derived[0]} of {stream.name}" if derived else f"{stream.name}.{column}"
 
 
 def estimates_text(query: JoinQuery, plan: JoinPlan, given: Assumptions, slots: int) -> str:
-    """The section of `watersmeet explain` on costs; it asks for the rates that it has not been given."""
+    """The section of `watersmeet explain` on costs; it asks for missing rates."""
     lines = ["== Estimated costs (nothing was run) =="]
     if missing := [stream.name for stream in query.streams if stream.name not in given.rates]:
         return "\n".join([*lines, rates_wanted(missing, ON_THE_COMMAND_LINE)])
@@ -103,7 +103,7 @@ def _total(query: JoinQuery, found: Estimates, slots: int) -> list[str]:
 
 
 def files_text(found: Estimates, slots: int) -> str:
-    """How much state may be seen of a running query, and which part of it does not depend on its rows."""
+    """The maximum state of a running query, and the part that does not depend on its rows."""
     stores, fixed = len(found.stores), found.fixed_bytes(slots)
     each = format_bytes(STORE_FILE_BYTES)
     return (
@@ -113,7 +113,7 @@ def files_text(found: Estimates, slots: int) -> str:
 
 
 def basis(query: JoinQuery, given: Assumptions, say: Saying) -> list[str]:
-    """Everything the figures rest on: what is known, and what is assumed, with how a user can say it better."""
+    """The basis of the figures: the known and the assumed ones, with the hints that would replace assumptions."""
     return [f"{'known' if is_known else 'assumed'}: {text}" for is_known, text in _basis(query, given, say)]
 
 
@@ -148,5 +148,5 @@ def _share(name: str, share: float | None, default: float, of: str, say: Saying)
 
 
 def figure(value: float) -> str:
-    """Three digits at least, and all before the point while there are few enough to read."""
+    """A number with at least three digits, and with all digits before the point if they are few enough to read."""
     return f"{value:,.0f}" if 100 <= value < 1e12 else f"{value:.3g}"

@@ -1,4 +1,4 @@
-"""A query and its plan as text: what is joined, on what, within what, and how it runs."""
+"""A query and its plan as text: streams, predicates, windows, and stages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from watersmeet.units import format_bytes, format_duration
 
 
 def explain_text(query: JoinQuery, plan: JoinPlan, slots: int, epoch: EpochProgress | None = None) -> str:
-    """The text that `explain()` prints; with the state of a running query where there is one."""
+    """The text that `explain()` prints; with the state of the query if it runs."""
     lines = ["== Join =="]
     for number, key_class in enumerate(query.classes):
         lines.append(f"key {number:<6}{class_text(query, key_class)}  ({spark_name(key_class.type)})")

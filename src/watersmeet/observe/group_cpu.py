@@ -1,10 +1,10 @@
-"""CPU time of partition groups, derived from counts: what their rows and results cost, by the means over all groups.
+"""CPU time of partition groups, derived from counts: the cost of their rows and results at the mean of all groups.
 
-    cpu = rows stored x (time to store and to let go / rows stored) + results x (time to probe / results)
+    cpu = rows stored x (time to store and to expire / rows stored) + results x (time to probe / results)
 
 Times are measured over the life of the checkpoint. Rows and results of a group are those that spill policies see, aged
 by `spillUpkeep`: with `ewma`, of a recent epoch. So the figures of all groups add up to about the CPU time of an epoch.
-Known limitation: probes that find nothing are charged to the groups that do.
+Known limitation: the cost of probes without a match is charged to groups with matches.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What a running join has shown of its data: rates, selectivities and costs of a row, as the optimiser takes them.
+"""Measured statistics of a running join, in the optimiser's form: rates, selectivities and costs of a row.
 
-Rates are of the last epochs, in rows a second of event time (of the clock, without windows). Selectivities are over the
-life of the query: matches by pairs where two inputs met under one key class, passed by tested for residuals.
-Under a key of several classes only their product shows, and each gets an equal part of it. Costs are over the life of
-the query as well, from ROWS_MIN rows on: the first ones are spent on what a process does once.
+Rates are of the last epochs, in rows per second of event time (of the clock, without windows). Selectivities are over
+the life of the query: matches by pairs where two inputs met under one key class, passed by tested for residuals.
+A key of several classes shows only their product, and each class gets an equal part of it. Costs are over the life of
+the query as well, from ROWS_MIN rows on: the first rows pay for the start of a process.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ROWS_MIN = 1000
 
 
 def measured(query: JoinQuery, plan: JoinPlan, epochs: Sequence[EpochProgress]) -> Assumptions:
-    """What the last epochs have shown; there must be one. What they have not shown is not said."""
+    """The statistics of the last epochs, of which there must be one; figures not measured are left out."""
     totals = epochs[-1].totals
     arrivals = _arrivals(query, epochs)
     return Assumptions(
@@ -40,14 +40,14 @@ def measured(query: JoinQuery, plan: JoinPlan, epochs: Sequence[EpochProgress]) 
 
 
 def _costs(totals: Counts) -> dict[str, float]:
-    """Seconds a row."""
+    """Seconds per row."""
     if totals.of(INSERTED) < ROWS_MIN:
         return {}
     return {name: ns / 1e9 for name, ns in costs(totals).items()}
 
 
 def _arrivals(query: JoinQuery, epochs: Sequence[EpochProgress]) -> dict[str, tuple[int, float, int]]:
-    """By stream: rows, seconds and epochs, of those epochs that say how many seconds they took."""
+    """By stream: rows, seconds and epochs, over the epochs with a known duration."""
     unit = "rowsPerEventSecond" if query.windowed else "rowsPerSecond"
     found: dict[str, tuple[int, float, int]] = {}
     for epoch in epochs:

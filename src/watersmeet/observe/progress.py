@@ -1,7 +1,7 @@
 """Progress of an epoch, and its form under Spark's own field names.
 
-Ours extends what Spark reports of the underlying query: the join is one entry of `stateOperators`, with what Spark has
-no name for in its `customMetrics`, and the parts of an epoch are added to `durationMs`.
+It extends Spark's progress of the underlying query: the join is one entry of `stateOperators`, figures that Spark does
+not have are in its `customMetrics`, and the parts of an epoch are added to `durationMs`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from watersmeet.units import iso_time
 
 @dataclass(frozen=True, slots=True)
 class EpochProgress:
-    """What one epoch did; counts of all slots together and, stage by stage, per slot; totals over the life of the
+    """The progress of one epoch: counts over all slots and, by stage, per slot; totals over the life of the
     checkpoint."""
 
     epoch: int
@@ -49,35 +49,35 @@ class EpochProgress:
     commit_ms: int
     sink_ms: int
     events: Sequence[Event] = ()
-    """What was adapted."""
+    """The adaptations."""
     is_cleaning: bool = False
-    """Whether the epoch took in no rows, and emitted what was owed."""
+    """Whether the epoch took in no rows, and emitted owed results."""
     is_closing: bool = False
-    """Whether the epoch took in no rows, and showed windows that have ended."""
+    """Whether the epoch took in no rows, and emitted windows that have ended."""
     owing_groups: int = 0
-    """Partition groups, of all stages, that may owe results after the epoch."""
+    """The number of partition groups, over all stages, that may owe results after the epoch."""
     statistics: Mapping[str, Any] = field(default_factory=dict)
     """Rates, selectivities, stores and costs, see `observe/statistics.py`, and a summary of the partition groups."""
     watermark_used_us: int | None = None
-    """The watermark that judged the rows of the epoch: the one before it."""
+    """The watermark that decided which rows of the epoch were late: that of the epoch before."""
     is_resting: bool = False
-    """Whether this is no epoch, but the state that a run has found."""
+    """Whether this is not an epoch, but the state at the start of a run."""
     rows_kept: int = 0
-    """Rows that were stored: those that passed the filters, were not late, and had an event time and a key."""
+    """Stored rows: those that passed the filters, were not late, and had an event time and a key."""
 
     def count(self, measure: Measure) -> int:
         """A figure of the epoch, over all subjects."""
         return self.counts.sum(measure)
 
     def figures(self) -> Counts:
-        """The counts, and what the driver knows beside them."""
+        """The counts of the slots, with the driver's own figures."""
         intake = {Figure(INTAKE, stream): rows for stream, rows in self.rows.items()}
         known = {Figure(OWED_GROUPS): self.owing_groups, Figure(SEGMENTS): self.segments}
         return self.counts.with_values(Counts({**intake, **known}))
 
 
 def with_closing(progress: EpochProgress, closing: EpochProgress) -> EpochProgress:
-    """The progress of an epoch together with that of the one right after it that closed windows."""
+    """The progress of an epoch, combined with that of the epoch right after it that closed windows."""
     counts = progress.counts.with_values(closing.counts.without(RESULTS))
     results = Counts({Figure(RESULTS): progress.count(RESULTS) + closing.count(RESULTS)})
     return replace(
@@ -93,7 +93,7 @@ def with_closing(progress: EpochProgress, closing: EpochProgress) -> EpochProgre
 
 
 def at_rest(progress: EpochProgress) -> EpochProgress:
-    """The state after an epoch, in which nothing happens: what a trigger without new rows shows."""
+    """The state after an epoch, without activity: the progress of a trigger without new rows."""
     return replace(
         progress,
         rows=dict.fromkeys(progress.rows, 0),
@@ -112,10 +112,10 @@ def at_rest(progress: EpochProgress) -> EpochProgress:
 def merged_progress(
     spark_progress: Mapping[str, Any], epochs: Sequence[EpochProgress], resting: EpochProgress, sink: str, resent: int
 ) -> dict[str, Any]:
-    """Spark's progress of a trigger with ours added to it: that of the epoch of its batch and of what followed that.
+    """Spark's progress of a trigger, with the progress of the epoch of its batch and of the epochs after it.
 
-    Without an epoch there are the same fields, by the state at rest. `resent` results were sent again for the batch
-    because an earlier run had not come to that.
+    Without an epoch the fields are the same, from the state at rest. `resent` is the number of results sent for the
+    batch because an earlier run did not send them.
     """
     merged = dict(spark_progress)
     found = list(epochs) or [at_rest(resting)]
@@ -134,8 +134,8 @@ def merged_progress(
 
 
 def _input_rows(spark_progress: Mapping[str, Any], epoch: EpochProgress) -> dict[str, Any]:
-    """Rows that came in, each counted once: Spark counts a row whenever it is read, and a batch that a plan was chosen
-    by is read more than once."""
+    """Input rows, each counted once: Spark counts a row at every read, and the batch that decides the plan is read more
+    than once."""
     rows, counted = sum(epoch.rows.values()), spark_progress.get("numInputRows") or 0
     if not any(event.kind == "plan" for event in epoch.events) or not 0 < rows < counted:
         return {}
@@ -146,7 +146,7 @@ def _input_rows(spark_progress: Mapping[str, Any], epoch: EpochProgress) -> dict
 
 
 def _scaled(progress: Mapping[str, Any], rows: int) -> dict[str, Any]:
-    """Counts and rates of an entry, for so many rows instead of those that it says."""
+    """Counts and rates of an entry, scaled to this number of rows."""
     counted = progress.get("numInputRows") or 0
     rates = {
         name: progress[name] * rows / counted
@@ -157,7 +157,7 @@ def _scaled(progress: Mapping[str, Any], rows: int) -> dict[str, Any]:
 
 
 def state_operator(epoch: EpochProgress, last: EpochProgress) -> dict[str, Any]:
-    """The join as an entry of `stateOperators`: what an epoch did, and what is the case after the last one."""
+    """The join as an entry of `stateOperators`: the activity of an epoch, and the state after the last one."""
     return {
         "operatorName": "watersmeetJoin",
         "numRowsTotal": epoch.count(STATE_ROWS),
@@ -175,7 +175,7 @@ def state_operator(epoch: EpochProgress, last: EpochProgress) -> dict[str, Any]:
 
 
 def custom_metrics(epoch: EpochProgress, last: EpochProgress) -> dict[str, int]:
-    """All figures that `MEASURES` says are shown: counters of an epoch, gauges and totals after the last one."""
+    """All figures that `MEASURES` shows: counters of an epoch, gauges and totals after the last one."""
     during, now = epoch.figures(), last.figures()
     found: dict[str, int] = {}
     for measure in MEASURES:

@@ -61,8 +61,7 @@ def selectivities(query: JoinQuery, plan: JoinPlan, totals: Counts) -> dict[str,
 
 
 def meetings(plan: JoinPlan) -> dict[str, tuple[Sequence[int], StoreLayout, StoreLayout]]:
-    """The pairs of inputs that meet in a node of the plan, with their key, by the name under which their pairs are
-    counted."""
+    """The pairs of inputs that meet in a node of the plan, with their key, by the subject name of their counts."""
     found: dict[str, tuple[Sequence[int], StoreLayout, StoreLayout]] = {}
     for stage in plan.stages:
         for node in (*(n for shape in stage.shapes for n in shape), *(hop.node for hop in stage.hops)):
@@ -103,7 +102,7 @@ def arrivals(
 
 
 def slots(reports: Sequence[SlotReport]) -> list[dict[str, Any]]:
-    """Per slot: where its tasks ran, rows that came to its stages, bytes in memory, and CPU milliseconds spent."""
+    """Per slot: where its tasks ran, rows received by its stages, bytes in memory, and CPU milliseconds."""
     found: dict[int, list[SlotReport]] = {}
     for report in reports:
         found.setdefault(report.slot, []).append(report)

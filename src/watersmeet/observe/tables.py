@@ -1,6 +1,6 @@
 """Tables of plain text that fit a terminal of 80 columns.
 
-A label that leaves no room for the figures gets a line of its own above them; so do notes that come after the figures,
+A label that leaves no room for the figures gets its own line above them; a note that does not fit gets its own line
 below them. Only figures wider than the terminal make a line longer.
 """
 
@@ -13,8 +13,8 @@ LABEL_MIN = 12
 
 
 def fitted(rows: Sequence[Sequence[str]], *, gap: int = 2, has_notes: bool = False) -> list[str]:
-    """Lines of a table. Each row is a label, figures, and with `has_notes` a note; labels and notes stand to the left,
-    figures to the right. Columns without any text are left out."""
+    """Lines of a table. Each row is a label, figures, and with `has_notes` a note; labels and notes are left-aligned,
+    figures right-aligned. Columns without any text are left out."""
     figures = [row[1:-1] if has_notes else row[1:] for row in rows]
     widths = [max(map(len, column)) for column in zip(*figures, strict=True)]
     room = max(WIDTH - sum(width + gap for width in widths if width), LABEL_MIN)

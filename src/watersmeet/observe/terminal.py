@@ -18,7 +18,7 @@ from watersmeet.units import format_bytes
 
 LINES = 12
 WIDE = 100
-"""From this many columns on, tables have all their columns."""
+"""Terminals at least this wide show all columns of a table."""
 COMPILING = "first micro-batch: Spark compiles the query, up to 20 s in a new session ..."
 
 
@@ -50,7 +50,7 @@ class LiveProgress:
 
 
 def epoch_table(epochs: Sequence[EpochProgress], width: int) -> Table:
-    """One line per epoch: speed, results, state and lag; in few columns, where the terminal has few."""
+    """One line per epoch: speed, results, state and lag; with fewer columns in a narrow terminal."""
     cells = [_cells(epoch) for epoch in epochs]
     shown = [name for name in cells[0] if width >= WIDE or name not in OF_WIDE_TABLES]
     shown = [name for name in shown if name not in RARE or any(each[name] != "-" for each in cells)]
@@ -63,7 +63,7 @@ def epoch_table(epochs: Sequence[EpochProgress], width: int) -> Table:
 
 
 RARE = ("late", "spilled")
-"""Columns that are left out while there is nothing in them."""
+"""Columns that are left out while they are empty."""
 OF_WIDE_TABLES = ("state rows", "in memory")
 
 

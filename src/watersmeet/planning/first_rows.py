@@ -1,16 +1,16 @@
-"""What some rows of each stream tell of a predicate: the share of combinations that it lets pass.
+"""The selectivity of a predicate, from some rows of each stream: the share of combinations that it lets pass.
 
-A key class: pairs of rows with equal keys, by all pairs of rows, over all pairs of its streams. Where none match it is
-as if half a pair had: no plan is free. Of many rows a part is counted, in two ways: rows by chance, which shows the
-keys that have many rows, and all rows of some keys, by their hash, which shows the others. (Pairs of a rare key would
-hardly ever be among rows by chance, and of few keys all may be left out.)
+A key class: pairs of rows with equal keys, divided by all pairs of rows, over all pairs of its streams. If no pair
+matches, half a pair is counted: no plan is free. Large batches are sampled in two ways. Random rows show the keys with
+many rows; all rows of some keys, chosen by hash, show the other keys. (Random rows would hardly ever contain a pair of
+a rare key, and a choice by hash may miss all keys if there are few.)
 
-Any other predicate: the combinations that pass, by those tested. There are too many to test all, and all that a few
-rows make say little: what counts is how many different rows take part. So rows are combined by chance, each of them
+Any other predicate: the combinations that pass, divided by those tested. There are too many to test all. All
+combinations of a few rows say little: the number of different rows counts. So rows are combined at random, each
 equally often: with 8,192 rows of two streams, a share of a third is known within some 3 %.
 
-Bytes and time are bounded. Of wide rows fewer are sampled. Combinations are tested block by block; when the bytes or
-the time for them are used up, the share is that of the combinations tested so far.
+Bytes and time are bounded. Wide rows are sampled less. Combinations are tested block by block; when the bytes or the
+time are used up, the share is that of the combinations tested so far.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from watersmeet.engine.expressions import evaluate
 from watersmeet.query.expressions import Column, Expression, columns_of
 
 SAMPLE_ROWS = 8192
-"""Rows of a stream that are worth having, for predicates that are not keys."""
+"""Rows of a stream to sample, for predicates that are not keys."""
 SAMPLE_BYTES = 64 << 20
-"""About so many bytes of a stream's rows are brought together at most."""
+"""At most about this many bytes of a stream's rows are sampled."""
 COMBINATIONS = 32_768
-"""Of these rows, so many are tested, unless bytes or time are used up before."""
+"""This many combinations are tested, unless bytes or time are used up before."""
 BLOCK_BYTES = 32 << 20
-"""At most so many bytes are gathered at once, unless a single combination has more;"""
+"""At most this many bytes are gathered at once, unless a single combination has more;"""
 TESTED_BYTES = 256 << 20
-"""at most so many for a predicate;"""
+"""at most this many for a predicate;"""
 TESTING_S = 1.0
-"""and no more are begun after so many seconds."""
+"""and no block starts after this many seconds."""
 FIRST_BLOCK_ROWS, BLOCK_GROWTH = 32, 8
 FREQUENT_ROWS = 32
-"""A key is one of those with many rows if so many are among those by chance."""
+"""A key counts as one with many rows if the random rows contain this many of it."""
 LEAST_MATCHES = 0.5
 _OF_ANY_LENGTH = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
 
@@ -53,8 +53,8 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 
 
 def equal_share(rows_by_key: Floats, rows: Sequence[int], streams: Sequence[int]) -> float | None:
-    """Of a key class over some streams, by its rows of each key and stream, and all rows by stream; None if there is no
-    pair of rows."""
+    """The selectivity of a key class over some streams, from its rows by key and stream, and all rows by stream; None
+    if there is no pair of rows."""
     pairs = list(combinations(streams, 2))
     possible = sum(rows[i] * rows[j] for i, j in pairs)
     if not possible:
@@ -66,8 +66,8 @@ def equal_share(rows_by_key: Floats, rows: Sequence[int], streams: Sequence[int]
 def rows_by_key(
     hashes: Integers, stream: Integers, by_chance: npt.NDArray[np.bool_], part: int, streams: int
 ) -> Floats:
-    """By key and stream, so many rows that two streams have as many pairs as is to be expected: of rows by chance, one
-    in `part`, and of all rows whose hash is a multiple of `part`."""
+    """Estimated rows by key and stream, such that the expected number of pairs of two streams is right. They come from
+    the random rows, one in `part`, and from all rows whose hash is a multiple of `part`."""
     keys, key_of_row = np.unique(hashes, return_inverse=True)
 
     def counted(chosen: npt.NDArray[np.bool_]) -> Floats:
@@ -80,12 +80,12 @@ def rows_by_key(
 
 
 def rows_to_sample(row_bytes: float) -> int:
-    """How many rows of a stream to sample, by the mean bytes of what is read of a row."""
+    """How many rows of a stream to sample, given the mean bytes read per row."""
     return max(1, min(SAMPLE_ROWS, int(SAMPLE_BYTES / max(1.0, row_bytes))))
 
 
 def passing_share(predicate: Expression, samples: Mapping[str, pa.RecordBatch]) -> float | None:
-    """Of any other predicate, by some rows of each of its streams; None if there are none of a stream."""
+    """The selectivity of any other predicate, from some rows of each of its streams; None if a stream has no rows."""
     counts = [sample.num_rows for sample in samples.values()]
     if not all(counts):
         return None
@@ -99,7 +99,7 @@ def _tested(
 ) -> tuple[int, int]:
     """How many combinations pass, and how many were tested.
 
-    The first block has few rows, as nobody knows how long a registered predicate takes; the next ones have more as far
+    The first block has few rows, because the time of a registered predicate is unknown; later blocks have more, as far
     as time is left.
     """
     reached = np.cumsum(_gathered_bytes(predicate, samples, chosen))
@@ -127,7 +127,7 @@ def _gathered(samples: Mapping[str, pa.RecordBatch], rows: Mapping[str, pa.Array
 def _gathered_bytes(
     predicate: Expression, samples: Mapping[str, pa.RecordBatch], chosen: Mapping[str, Integers]
 ) -> Integers:
-    """The bytes of what a predicate reads, by combination."""
+    """The bytes that a predicate reads, by combination."""
     by_column = [
         _value_bytes(samples[column.stream].column(column.name))[chosen[column.stream]]
         for column in columns_of(predicate)
@@ -136,7 +136,7 @@ def _gathered_bytes(
 
 
 def _value_bytes(values: pa.Array) -> Integers:
-    """By row: exactly for strings and binaries, for values of any other type by the mean."""
+    """Bytes by row: exact for strings and binaries, the mean for all other types."""
     if values.type in _OF_ANY_LENGTH:
         lengths: Integers = pc.fill_null(pc.binary_length(values), 0).to_numpy().astype(np.int64)
         return lengths
@@ -144,8 +144,8 @@ def _value_bytes(values: pa.Array) -> Integers:
 
 
 def _combined(counts: Sequence[int]) -> list[Integers]:
-    """Numbers of rows, by stream, of each combination: of all if they are few. Those up to any point are there by
-    chance."""
+    """The row numbers of each combination, by stream; all combinations if there are few. Any first part of them is a
+    random sample."""
     rng = np.random.default_rng(0)
     if prod(counts) <= COMBINATIONS:
         return list(np.unravel_index(rng.permutation(prod(counts)), counts))
@@ -153,6 +153,6 @@ def _combined(counts: Sequence[int]) -> list[Integers]:
 
 
 def _shuffled(count: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
-    """Each row once in some order, and again in another, as often as is needed."""
+    """All rows in random order, then again in another order, as often as needed."""
     rounds = [rng.permutation(count) for _ in range(-(-COMBINATIONS // count))]
     return np.concatenate(rounds)[:COMBINATIONS]

@@ -1,13 +1,13 @@
-"""What a sample of the first micro-batch tells of the data: arrival rates, and the share that each predicate lets pass.
+"""Statistics from a sample of the first micro-batch: arrival rates, and the share that each predicate lets pass.
 
-| figure                     | how it is had                                                                           |
+| figure                     | how it is measured                                                                      |
 |----------------------------|-----------------------------------------------------------------------------------------|
 | rate of a stream           | its rows that the filters keep, by the event time that the batch covers; without        |
 |                            | windows there is no such time, and only the proportions of the rates count              |
 | selectivity of a predicate | `first_rows.py`: of a key class by the hashes of its keys; of any other by some         |
 |                            | thousand rows of each stream, or fewer where they are wide                              |
 
-What the sample does not show at all (a stream without rows) has its default. Whoever runs the query reads the sample
+A figure that the sample cannot show (of a stream without rows) has its default. The runtime reads the sample
 (`runtime/spark/learning.py`).
 """
 
@@ -27,19 +27,19 @@ from watersmeet.query.expressions import Column, columns_of
 from watersmeet.query.logical import JoinQuery
 
 KEYED_ROWS = 100_000
-"""About so many rows are counted in each of two ways, in a larger batch (`first_rows.py`)."""
+"""In a larger batch, about this many rows are counted in each of two ways (`first_rows.py`)."""
 UNTIMED_S = 1.0
-"""How long a batch counts as where nothing says how long it took to arrive."""
+"""The assumed duration of a batch whose rows have no event time."""
 BY_CHANCE = "by_chance"
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Of a micro-batch, after filters: its rows by stream, and some of them."""
+    """A sample of a micro-batch, after filters: its number of rows by stream, and some of the rows."""
 
     counts: Sequence[int]
     seconds: float
-    """Of event time; 0 where rows have none."""
+    """Seconds of event time that the batch covers; 0 if rows have no event time."""
     keyed: pa.Table | None = None
     """Some rows: STREAM is the ordinal of a row's stream, BY_CHANCE whether it is one in `part` that chance has chosen,
     and `hash_name(i)` the hash of its key of class i, or NULL. All rows with a hash that is a multiple of `part` are
@@ -54,12 +54,12 @@ def hash_name(key_class: int) -> str:
 
 
 def sampled_part(rows: int) -> int:
-    """One in how many rows is worth counting, of each of two kinds."""
+    """The sampling rate, one row in so many, of each of the two kinds."""
     return max(1, rows // KEYED_ROWS)
 
 
 def columns_tested(query: JoinQuery) -> dict[str, list[Column]]:
-    """By stream, what residuals read."""
+    """By stream, the columns that residuals read."""
     by_stream: dict[str, list[Column]] = {}
     for column in dict.fromkeys(column for residual in query.residuals for column in columns_of(residual)):
         by_stream.setdefault(column.stream, []).append(column)
@@ -67,7 +67,7 @@ def columns_tested(query: JoinQuery) -> dict[str, list[Column]]:
 
 
 def learned(query: JoinQuery, sample: Sample) -> Assumptions:
-    """The statistics that a sample shows."""
+    """The statistics of a sample."""
     seconds = sample.seconds or UNTIMED_S
     return Assumptions(
         rates={stream.name: rate_of(sample.counts[i], seconds) for i, stream in enumerate(query.streams)},
@@ -79,7 +79,7 @@ def learned(query: JoinQuery, sample: Sample) -> Assumptions:
 
 
 def _key_selectivities(query: JoinQuery, sample: Sample) -> dict[int, float]:
-    """By class, over the pairs of streams of which the batch has rows."""
+    """Selectivities by key class, over the pairs of streams that have rows in the batch."""
     found: dict[int, float] = {}
     for number, key_class in enumerate(query.classes if sample.keyed is not None else ()):
         assert sample.keyed is not None
@@ -93,13 +93,14 @@ def _key_selectivities(query: JoinQuery, sample: Sample) -> dict[int, float]:
 
 
 def _residual_selectivities(query: JoinQuery, sample: Sample) -> dict[int, float]:
-    """By residual; one that fails on some combination, or whose streams have no rows yet, has its default."""
+    """Selectivities by residual. A residual that fails on some combination, or whose streams have no rows yet, has its
+    default."""
     found: dict[int, float] = {}
     for number, residual in enumerate(query.residuals):
         names = dict.fromkeys(column.stream for column in columns_of(residual))
         try:
             share = passing_share(residual, {name: sample.tested[name] for name in names})
-        except WatersmeetError:  # where it fails for good, the query will say so
+        except WatersmeetError:  # if it always fails, the query will report it
             continue
         if share is not None:
             found[number] = share

@@ -1,14 +1,14 @@
-"""Which plan a join runs, and when that is known.
+"""Which plan a join runs, and when it is chosen.
 
-| option plan                                      | known                                                            |
+| option plan                                      | chosen                                                           |
 |--------------------------------------------------|------------------------------------------------------------------|
 | a tree                                           | at once; each input probes the others in the order of the text   |
 | auto, mjoin, bjtree, mjoin-init, bjtree-init,    | at once if every stream has a rate hint; otherwise when the first|
-| exhaustive                                       | micro-batch has been sampled (`learned.py`).     Until then, and  |
-|                                                  | if it is too small to tell, a node per key class stands for it   |
+| exhaustive                                       | micro-batch has been sampled (`learned.py`). The fallback until  |
+|                                                  | then, and if the batch is too small, is a node per key class     |
 |                                                  | (for `mjoin`, one node)                                          |
 | any of these, on a checkpoint that has a plan    | at once: the checkpoint's; another tree than at the last start   |
-|                                                  | is migrated to                                                   |
+|                                                  | starts a migration                                               |
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ from watersmeet.query.logical import JoinQuery
 from watersmeet.state.manifest import Manifest, PlanText
 
 SPARK_PRICES = replace(DEFAULT_PRICES, exchange_s=2.0e-6, stage_s=0.082)
-"""Those of the engine in process, and what Spark adds: a shuffle, with the way into Python and back, for every row that
-is sent on, and for every stage of a micro-batch its tasks. CPU seconds of a slot, between two fits of
+"""The prices of the engine in process, and those that Spark adds: per row sent on, a shuffle and the transfer to Python
+and back; per stage of a micro-batch, its tasks. CPU seconds of a slot, between two fits of
 `python -m benchmarks.spark_prices`."""
 ROWS_MIN = 1000
-"""Fewer rows of a micro-batch say too little."""
+"""A micro-batch with fewer rows is too small to choose a plan by."""
 NOTHING_SEEN = Assumptions({})
 OPTION_HAS_CHANGED = "option plan has changed"
 EXPLAIN_MODES = ("simple", "extended", "cost")
@@ -65,7 +65,7 @@ def explain_mode(given: str | bool | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Planner:
-    """What was asked for, what is known of the data, and what a slot may use."""
+    """The query, its options and hints, and the budget of a slot."""
 
     query: JoinQuery
     asked: str
@@ -78,12 +78,12 @@ class Planner:
 
     @property
     def is_choice(self) -> bool:
-        """Whether the tree is left to us."""
+        """Whether the optimiser chooses the tree."""
         return self.asked.lower() in STRATEGIES
 
     @property
     def waits_for_rows(self) -> bool:
-        """Whether the plan is chosen by what the first micro-batch shows."""
+        """Whether the plan is chosen by a sample of the first micro-batch."""
         return self.is_choice and len(self.query.streams) > 2 and not self._rates_are_known
 
     @property
@@ -91,13 +91,13 @@ class Planner:
         return all(stream.name in self.known.rates for stream in self.query.streams)
 
     def first_plan(self) -> JoinPlan:
-        """The plan; where it waits for rows, the one that stands for it."""
+        """The plan; the fallback plan if the choice waits for rows."""
         if self.is_choice and self._rates_are_known:
             return self._chosen(self.choice(self.known))
         return self._plan(self._trees())
 
     def plan_for(self, sample: Sample | None) -> tuple[JoinPlan, Event]:
-        """The plan by a sample of the first micro-batch, and how it came about; None where it has too few rows."""
+        """The plan chosen by a sample of the first micro-batch (None: too few rows), and the event that explains it."""
         if sample is None:
             plan = self.first_plan()
             reason = f"the first micro-batch has fewer than {ROWS_MIN:,} rows, so there is one node per key"
@@ -108,20 +108,20 @@ class Planner:
         return plan, Event(0, "plan", None, choice.reason, {"plan": plan_text(plan), **costs})
 
     def remembered_plan(self, known: PlanText) -> JoinPlan:
-        """The plan that a checkpoint has."""
-        self._trees()  # refuses what cannot be read
+        """The plan of a checkpoint."""
+        self._trees()  # refuses an invalid option
         try:
             return plan_in_words(self.query, known, self.partitions, self.mode)
-        except OptionError:  # of other streams: what differs is said by the checkpoint
+        except OptionError:  # the plan has other streams: the checkpoint reports the differences
             return self.first_plan()
 
     def plan_named(self, text: str) -> JoinPlan:
-        """The plan of a tree, or of several for the slots in turn."""
+        """The plan of a tree, or of several trees assigned to the slots in turn."""
         return self._plan(tuple(parse_tree(part, self._names) for part in text.split("|")))
 
     def wishes(self, last: Manifest | None, rehearse: str = "") -> Wishes:
-        """What is asked of plans, given the last manifest of the checkpoint: another tree than at its start is migrated
-        to."""
+        """The plan wishes of this run, given the last manifest of the checkpoint: another tree than at the last start
+        is a wish to migrate."""
         plan = self.first_plan()
         asked, script = (
             self.asked.lower() if self.is_choice else plan_text(plan),
@@ -132,7 +132,7 @@ class Planner:
         return Wishes(asked, Migrate(plan, strategy_named(AUTO_STRATEGY), OPTION_HAS_CHANGED, asked), script)
 
     def choice(self, known: Assumptions) -> Choice:
-        """The plan to run by what is known, among what, and why; rates must be known."""
+        """The plan to run, its candidates, and the reason; rates must be known."""
         return self._choice(self._model(known))
 
     def _choice(self, model: CostModel) -> Choice:
@@ -142,8 +142,8 @@ class Planner:
     def costs_text(
         self, seen: Assumptions = NOTHING_SEEN, *, running: Join | None = None, say: Saying | None = IN_CODE
     ) -> str:
-        """The candidates side by side, by hints and by what a running query has seen, or what is missing for that;
-        without `say`, not what they rest on."""
+        """The candidates side by side, by hints and by the figures of a running query; or the list of missing rates.
+        Without `say`, the assumptions are left out."""
         known = completed(self.known, seen)
         if missing := [stream.name for stream in self.query.streams if stream.name not in known.rates]:
             return "\n".join([TITLE, rates_wanted(missing, say or IN_CODE)])
@@ -182,8 +182,8 @@ class Planner:
         return plan_join(self.query, trees, self.partitions, self.mode, orders)
 
     def _trees(self) -> tuple[Join, ...]:
-        """The trees that were asked for, or one that stands for what is yet to be chosen; several, with | between them,
-        are given to the slots in turn."""
+        """The trees of the option, or the fallback tree until one is chosen. Several, with | between them, are assigned
+        to the slots in turn."""
         if self.is_choice:
             return (mjoin(len(self._names)) if self.asked.lower() == "mjoin" else default_tree(self.query),)
         if "(" not in self.asked:

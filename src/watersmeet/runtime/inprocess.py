@@ -1,7 +1,6 @@
 """The engine without Spark: the same `step`, commit protocol and checkpoint, in a loop, for tests and simulation.
 
-State lives in files as it does on Spark. A crash is simulated by leaving a runner where it is, and making a new one on
-the same folder.
+State is in files as on Spark. To simulate a crash, abandon a runner and make a new one on the same folder.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ class InProcessQuery:
         self.coordinator.rows_at_once = given.rows_at_once
         self.attempts = Attempts(self.checkpoint, given.cut)
         self.events: Sequence[Event] = ()
-        """What the last epoch changed beside the state."""
+        """The events of the last epoch."""
         self._clean: dict[str, Any] = {}
         self._epochs_left: int | None = None
         self._batch: Mapping[str, pa.Table] = {}
@@ -76,15 +75,15 @@ class InProcessQuery:
 
     @property
     def manifest(self) -> Manifest:
-        """The state, dealt out over the slots of this run."""
+        """The state, distributed over the slots of this run."""
         return self._before(self.drive.state.last or self._start.last)
 
     def order(self, orders: Sequence[Order]) -> None:
-        """What the next epoch with rows does beside joining, instead of what the coordinator would have it do."""
+        """Set the orders of the next epoch with rows, in place of the coordinator's."""
         self.coordinator.orders = tuple(orders) or self.coordinator.orders
 
     def recover(self) -> None:
-        """Send what an earlier run did not, and take over. Happens by itself before the first batch."""
+        """Send the results that an earlier run did not send, and take over. The first batch does this by itself."""
         deque(self.recovery(), maxlen=0)
 
     def recovery(self) -> Iterator[protocol.Command]:
@@ -92,10 +91,10 @@ class InProcessQuery:
         return self.drive.steps(self._start) if self.drive.state == protocol.State() else iter(())
 
     def run(self, batch: Mapping[str, pa.Table], *, now_ms: int = 0, idle_timeout_ms: int | None = None) -> pa.Table:
-        """Run one epoch over the rows of a batch and commit it, and close what windows it can; the results. The run has
-        started when the first batch comes.
+        """Run one epoch over the rows of a batch, commit it, close all windows that have ended, and return the results.
+        The run starts with the first batch.
 
-        Of a query with aggregates they are rows of groups, before HAVING and the select list, which are Spark's.
+        With aggregates the results are rows of groups, before HAVING and the select list, which Spark evaluates.
         """
         last = self.drive.state.last or self._start.last
         number = 0 if last is None or last.batch is None else last.batch + 1
@@ -104,7 +103,7 @@ class InProcessQuery:
         return self.take_shown()
 
     def steps(self, number: int, batch: Mapping[str, pa.Table], clock: Clock) -> Iterator[protocol.Command]:
-        """The steps that a batch of Spark's number takes, from recovery on."""
+        """The steps of a batch, with Spark's batch number, from recovery on."""
         yield from self.recovery()
         self._batch, self._clock, self.attempts.lost = batch, clock, []
         log = self.checkpoint.spark_log
@@ -113,7 +112,7 @@ class InProcessQuery:
         commit_batch(log, number)
 
     def clean_up(self, **how: Any) -> Iterator[pa.Table]:
-        """Emit all that is owed, the results of an epoch at a time; `how` as for `cleaning`."""
+        """Emit all owed results, an epoch at a time; `how` as for `cleaning`."""
         for command in self.cleaning(**how):
             if isinstance(command, protocol.Decide) and self._shown:
                 yield self.take_shown()
@@ -127,7 +126,7 @@ class InProcessQuery:
         kept_slots: Container[int] | None = None,
         epochs_max: int | None = None,
     ) -> Iterator[protocol.Command]:
-        """The steps of a clean-up, from recovery on; of so many epochs at most."""
+        """The steps of a clean-up, from recovery on, with a maximum number of epochs."""
         yield from self.recovery()
         self._clean = {"bytes_at_once": bytes_at_once, "kept_slots": kept_slots}
         self._epochs_left = epochs_max
@@ -135,13 +134,13 @@ class InProcessQuery:
         self._epochs_left = None
 
     def migrating(self, plan: JoinPlan, strategy: str = AUTO) -> Iterator[protocol.Command]:
-        """The steps to another plan, from recovery on."""
+        """The steps of a migration to another plan, from recovery on."""
         goal = protocol.Migrate(plan, strategy_named(strategy), ASKED_FOR)
         yield from self.recovery()
         yield from self.drive.steps(protocol.MigrationAsked(goal))
 
     def aborting(self) -> Iterator[protocol.Command]:
-        """The steps that end a migration without its plan, from recovery on."""
+        """The steps that abort a migration, from recovery on."""
         yield from self.recovery()
         yield from self.drive.steps(protocol.MigrationAsked(protocol.Abort(ASKED_FOR)))
 
@@ -151,7 +150,7 @@ class InProcessQuery:
         yield from self.drive.steps(protocol.SourcesSilent())
 
     def take_shown(self) -> pa.Table:
-        """What was sent since the last time."""
+        """The results sent since the last call."""
         shown, self._shown = self._shown, []
         return pa.concat_tables(shown or [self.slots.nothing_shown()])
 
@@ -212,7 +211,7 @@ class InProcessQuery:
         return protocol.Committed()
 
     def _adopt(self, epoch: Build | Switch) -> None:
-        """Go on by the plan that an epoch has left."""
+        """Continue with the plan that an epoch left."""
         self.coordinator = self.coordinator.migrated(epoch, self.manifest)
         self.plan, self.slots = epoch.plan, Slots(self.query, epoch.plan, self.checkpoint, self.setup)
         self._dealt = None

@@ -1,4 +1,4 @@
-"""Attempts at an epoch in process: some are lost, as those of tasks that Spark repeats, and nothing is left of them."""
+"""Attempts at an epoch in process: some are lost, like tasks that Spark repeats, and must leave no trace."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from watersmeet.state import attempts
 from watersmeet.state.checkpoint import Checkpoint
 
 Attempt = Callable[[Cut], tuple[pa.Table, list[SlotReport]]]
-"""Runs all tasks of an epoch: what slots emit, and their reports."""
+"""Runs all tasks of an epoch; returns the rows that slots emit, and their reports."""
 
 
 class LostAttempt(Exception):
-    """An attempt ends here, and nobody gets to know of what it did."""
+    """Ends an attempt without a report."""
 
 
 class Attempts:
-    """Runs epochs, and before each the attempts at it that are lost."""
+    """Runs epochs, each after its lost attempts."""
 
     def __init__(self, checkpoint: Checkpoint, cut: Cut) -> None:
         self.cut = cut
         self.to_lose: list[Callable[[], None]] = []
-        """Each is called before an attempt at the next epoch that is lost; it may spoil `cut`."""
+        """One function per lost attempt at the next epoch, called before the attempt; it may spoil `cut`."""
         self.lost: list[pa.Table] = []
-        """What slots emitted in lost attempts at the last batch."""
+        """The rows that slots emitted in lost attempts at the last batch."""
         self._checkpoint = checkpoint
 
     def run(self, attempt: Attempt, *, has_tasks: bool) -> tuple[pa.Table, list[SlotReport]]:
-        """What the last attempt at an epoch has come to."""
-        if has_tasks:  # a takeover has none, and must not see a folder of its own
+        """The outcome of the last attempt at an epoch."""
+        if has_tasks:  # a takeover has no tasks, and must not find a folder of its own
             attempts.begin(self._checkpoint.attempts)
         reports: list[SlotReport] = []
         try:

@@ -1,4 +1,4 @@
-"""What Spark does for the product before and between stages, done here with Arrow: frames, hashes, and the split."""
+"""Spark's work before and between stages, done with Arrow: frames, hashes, and the split."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ Hash = Callable[[list[pa.Array]], npt.NDArray[np.uint64]]
 
 
 def pandas_hash(keys: list[pa.Array]) -> npt.NDArray[np.uint64]:
-    """A 64-bit hash of composite keys. (Spark uses its own; only a checkpoint must stay with one.)"""
+    """A 64-bit hash of composite keys. (Spark uses another one; a checkpoint must always use the same.)"""
     mixed = np.zeros(len(keys[0]), dtype=np.uint64)
     for key in keys:
         known = pc.is_valid(key).to_numpy(zero_copy_only=False)
-        values = np.zeros(len(key), dtype=np.uint64)  # pandas would make floats of integers beside a NULL
+        values = np.zeros(len(key), dtype=np.uint64)  # pandas turns integers into floats if there is a NULL
         values[known] = pd.util.hash_array(key.drop_null().to_pandas().to_numpy())
         mixed = mixed * np.uint64(0x9E3779B97F4A7C15) + values
     return mixed
 
 
 def require_no_spark(query: JoinQuery, plan: JoinPlan) -> None:
-    """Refuse a query of which some part is evaluated by Spark."""
+    """Refuse a query that has a part evaluated by Spark."""
     plain = query.aggregation is not None or all(item.column is not None for item in query.select)
     if not plain or query.filters:
         raise QueryError("filters and expressions in the select list are evaluated by Spark")
@@ -114,7 +114,7 @@ class Frames:
 
 
 def _with_row_ids(stream: Stream, table: pa.Table) -> pa.Table:
-    """The rows of a stream with a hash of each, where the query asks for one."""
+    """The rows of a stream, each with its hash if the query needs one."""
     for derived in stream.derived:
         hashes = pandas_hash([_flat(table[name]) for name in stream.schema.names if name in table.schema.names])
         table = table.append_column(derived.name, pa.array(hashes.view(np.int64)))

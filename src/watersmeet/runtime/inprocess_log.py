@@ -11,7 +11,7 @@ BATCHES_KEPT = 100
 
 
 def plan_batch(log: SparkLog, number: int) -> None:
-    """Write down what a batch ends with, unless that was done: a batch that is repeated is the same."""
+    """Write the end offsets of a batch, unless they exist: a repeated batch is the same batch."""
     metadata, offsets = log.folder / "metadata", log.folder / "offsets"
     offsets.mkdir(parents=True, exist_ok=True)
     if not metadata.exists():

@@ -1,4 +1,4 @@
-"""The slots of an epoch in process: `step` for every stage and slot, one after the other, and the files of results."""
+"""The slots of an epoch in process: `step` for every stage and slot, one after the other, and the result files."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ Sink = Callable[[int, pa.Table], None]
 
 
 class PartSink(Protocol):
-    """A sink that tasks write part files for, in its own folder; it is told which of them are the results."""
+    """A sink with a folder into which tasks write part files; `add` names those that are results."""
 
     @property
     def folder(self) -> Path: ...
 
     def add(self, epoch: int, files: Sequence[ResultFile]) -> None:
-        """Publish files as the results of an epoch; an epoch that is known stays as it is."""
+        """Publish files as the results of an epoch; does nothing for a known epoch."""
 
 
 Cut = Callable[[Iterable[pa.RecordBatch]], Iterable[pa.Table]]
@@ -71,12 +71,12 @@ class Setup:
     spill: SpillSettings | None = None
     sink: Sink | None = None
     parts: PartSink | None = None
-    """Where results go, if they do not go to the checkpoint; `keeps_results` must be on."""
+    """The sink whose folder takes the results in place of the checkpoint; `keeps_results` must be on."""
     keeps_results: bool = False
-    """Whether results are written to files before an epoch is committed, as on Spark. Without that, an epoch that was
-    not sent is lost with the runner."""
+    """Whether results are written to files before an epoch is committed, as on Spark. If not, the results of an epoch
+    that was not sent are lost with the runner."""
     placement: Callable[[Iterable[str]], Placement] | None = None
-    """Which slot owns which group of the keys given; None: as the checkpoint has it, or evenly."""
+    """The slot of each group, by key; None: as in the checkpoint, or evenly."""
     rows_at_once: int = ROWS_AT_ONCE
     """Stored rows that one epoch of a backfill feeds."""
 
@@ -90,7 +90,7 @@ class Slots:
 
     @property
     def results(self) -> Path:
-        """The folder of files of results."""
+        """The folder of result files."""
         return self.checkpoint.outbox if self.setup.parts is None else self.setup.parts.folder
 
     def run(
@@ -101,7 +101,8 @@ class Slots:
         cut: Cut,
         feeds: Sequence[Feed] = (),
     ) -> tuple[pa.Table, list[SlotReport]]:
-        """The results of an epoch, as slots emit them, and the reports. Stored rows come by `feeds`."""
+        """Run the tasks of an epoch: the results, as slots emit them, and the reports. `feeds` name the stored rows to
+        feed."""
         inboxes = self.frames.inboxes(batch)
         if feeds:
             tasks, feeding = _without_feeding(tasks)
@@ -109,7 +110,7 @@ class Slots:
                 for one in fed_rows(self.plan, feeds, task, self._tiers(task)):
                     assert one.stage is not None
                     inboxes[one.stage].append(self.frames.hashed(one.rows, one.stage))
-        attempt = uuid.uuid4().hex[:8]  # a name no attempt before a restart has used
+        attempt = uuid.uuid4().hex[:8]  # a name that no attempt before a restart has used
         outputs: list[pa.RecordBatch] = []
         reports: list[SlotReport] = []
         for stage, of_stage in tasks.items():
@@ -128,15 +129,15 @@ class Slots:
         return pa.Table.from_batches(outputs, schema=self._raw_schema), reports
 
     def shown(self, manifest: Manifest, emitted: pa.Table | None) -> pa.Table:
-        """The results of an epoch as the sink gets them, from its files or as they were emitted: with intervals, if the
-        query has some, under the names of the select list."""
+        """The results of an epoch as the sink gets them, from its files or as emitted: with intervals, if the query has
+        any, and with the names of the select list."""
         if emitted is None or self.setup.keeps_results:
             require_whole(self.results, manifest.outbox.files, reads=emitted is None)
             emitted = read_results(self.results, manifest.outbox.files, self._raw_schema)
         return self._finished(emitted, arrived(self.plan, manifest))
 
     def results_of(self, emitted: pa.Table) -> pa.Table:
-        """What slots have emitted, as the sink would get it before any row was counted."""
+        """Emitted rows in the form that the sink would get before any row was counted."""
         return self._finished(emitted, [0] * len(self.plan.names))
 
     def nothing_shown(self) -> pa.Table:
@@ -169,13 +170,13 @@ class Slots:
 def _without_feeding(
     tasks: Mapping[int, Sequence[SlotTask]],
 ) -> tuple[Mapping[int, Sequence[SlotTask]], Sequence[SlotTask]]:
-    """The tasks of stages, and those that feed them, which have the last number."""
+    """The tasks of the stages, and the feeding tasks, which have the last stage number."""
     number = max(tasks)
     return {stage: mine for stage, mine in tasks.items() if stage != number}, tasks[number]
 
 
 def drain(running: Generator[Emitted, None, SlotReport], into: list[Emitted]) -> SlotReport:
-    """Run a step to its end; what it yields is appended, its report returned."""
+    """Run a step to its end: append what it yields to `into`, and return its report."""
     while True:
         try:
             into.append(next(running))

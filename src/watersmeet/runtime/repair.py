@@ -1,16 +1,16 @@
-"""What can be done when the state and Spark's log do not belong together: said first, and done on request.
+"""Repairs for a state and a Spark log that do not fit together: proposed first, applied on request.
 
-State is never changed: there are no manifests of other epochs. What can be changed is where Spark's log ends, so both
-ways make it end with the batch that the state ends with:
+State is never changed: there are no manifests of other epochs. Only the end of Spark's log can be changed, so both ways
+make it end with the last batch of the state:
 
-| way      | where Spark's log                                     | lost    | repeated                             |
+| way      | if Spark's log                                        | lost    | repeated                             |
 |----------|-------------------------------------------------------|---------|--------------------------------------|
 | put-back | lacks batches that are in the state, or is another's  | nothing | nothing                              |
 | rewind   | has run batches that are not in the state             | nothing | results of these, where sinks have   |
 |          |                                                       |         | them                                 |
 
-The offsets come from the copy in the manifest. A file source also needs its own log, which nobody has a copy of. What
-is taken out of Spark's log is kept in a folder `repaired-<n>` of the checkpoint. Without state there is no way.
+The offsets come from the copy in the manifest. A file source also needs its own log, of which there is no copy. Files
+removed from Spark's log are kept in a folder `repaired-<n>` of the checkpoint. Without state there is no way.
 """
 
 from __future__ import annotations
@@ -34,32 +34,32 @@ WAYS = (PUT_BACK, REWIND)
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A way to go on, and what it would mean."""
+    """A way to repair, and its consequences."""
 
     name: str
     does: str
     lost: str
     repeated: str
     obstacle: str | None = None
-    """Why it cannot be gone."""
+    """Why it cannot be applied."""
 
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What there is in a checkpoint, and what can be done."""
+    """The contents of a checkpoint, and the possible repairs."""
 
     location: Path
     ending: Ending | None
     is_acknowledged: bool
     log: LogEnd
     difference: str | None
-    """What does not fit; None: all is in order."""
+    """The mismatch; None if there is none."""
     way: Way | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """How Spark's log is to end, and what of that is there."""
+    """The required end of Spark's log, and the parts of it that exist."""
 
     batch: int
     wanted: Offsets | None
@@ -74,13 +74,13 @@ class _Target:
 
 
 def require_tied(checkpoint: Checkpoint) -> None:
-    """Refuse a checkpoint whose parts do not belong together."""
+    """Refuse a checkpoint whose state and Spark log do not fit together."""
     if (difference := look(checkpoint).difference) is not None:
         raise refused(difference, str(checkpoint.location))
 
 
 def look(checkpoint: Checkpoint) -> Findings:
-    """What there is; nothing is changed."""
+    """Inspect a checkpoint; nothing is changed."""
     ending = checkpoint.ending()
     log = checkpoint.spark_log.end(ending)
     is_acknowledged = ending is not None and checkpoint.is_acknowledged(ending.epoch)
@@ -91,8 +91,8 @@ def look(checkpoint: Checkpoint) -> Findings:
 
 
 def apply(checkpoint: Checkpoint, found: Findings, name: str) -> Path:
-    """Go the way of this name; where that is kept which was taken out. The caller holds the checkpoint's lock, and
-    `found` is what there is."""
+    """Apply the way of this name, and return the folder of the removed files. The caller holds the checkpoint's lock,
+    and `found` are its present findings."""
     way, ending, log = found.way, found.ending, checkpoint.spark_log
     if way is None or way.name != name or way.obstacle is not None:
         why = f"cannot be done: {way.obstacle}" if way is not None and way.name == name else "is no way here"
@@ -136,7 +136,7 @@ def _way(epoch: int, target: _Target, log: LogEnd, obstacle: str | None) -> Way:
 
 
 def _obstacle(target: _Target, log: SparkLog) -> str | None:
-    """What keeps Spark's log from ending with the batch."""
+    """The reason why Spark's log cannot be made to end with the batch, if any."""
     if target.wanted is None or not (target.is_there or target.wanted.has_copy):
         return "the manifest has no copy of the offsets"
     sources = target.wanted.sources
@@ -151,8 +151,8 @@ def _obstacle(target: _Target, log: SparkLog) -> str | None:
 
 
 def _written(target: _Target, log: SparkLog) -> dict[Path, bytes]:
-    """The files that the log lacks. Without a commit Spark hands the last batch over again, which is known then; where
-    that starts is not known if the batch before is missing, and does not matter: nobody reads it."""
+    """The files that the log lacks. Without a commit Spark hands over the last batch again, and the state knows it. Its
+    start is unknown if the batch before is missing; that does not matter, because its rows are not read."""
     offsets, wanted, found = log.folder / "offsets", target.wanted, {}
     assert wanted is not None
     last = offsets / str(target.batch)
@@ -166,7 +166,7 @@ def _written(target: _Target, log: SparkLog) -> dict[Path, bytes]:
 
 
 def _stale(target: _Target, log: SparkLog, written: Iterable[Path]) -> Iterator[Path]:
-    """What Spark must not find: later batches, and what stands in the place of files to be written."""
+    """Files that Spark must not find: later batches, and files with the names of those to be written."""
     later = [log.folder / f / str(n) for f in ("commits", "offsets") for n in log.numbers(f) if n > target.batch]
     for path in (*later, *written):
         for there in (path, path.with_name(f".{path.name}.crc")):  # Hadoop's checksum of it

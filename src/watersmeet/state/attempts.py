@@ -1,23 +1,23 @@
-"""What attempts at the tasks of an epoch have written, so that what no accepted report names is removed with the epoch.
+"""The segments that task attempts of an epoch wrote, so that those no accepted report names are removed with the epoch.
 
-Attempts fail, are repeated, or race each other, and a killed one tells nobody what it wrote. So a segment is announced
-before it is written, in a folder of the driver's own:
+Attempts fail, are repeated, or race each other, and a killed attempt reports nothing. So a segment is announced before
+it is written, in a folder of this driver:
 
     <checkpoint>/watersmeet/tasks/<driver>.attempts/<name of a segment>    empty
 
 | who         | what it does                                                                                    |
 |-------------|-------------------------------------------------------------------------------------------------|
-| an attempt  | announces a segment, writes it, and looks whether the announcement is still there; if it is not |
-|             | the job is over, and nobody wants the segment: the attempt removes it and fails                 |
-| the driver  | when a job is over, takes back every announcement, and then removes every announced segment     |
-|             | that no accepted report names                                                                   |
+| an attempt  | announces a segment, writes it, and checks that the announcement still exists; if it does not,  |
+|             | the job is over and nobody needs the segment: the attempt removes it and fails                  |
+| the driver  | when a job is over, removes every announcement, and then every announced segment that no        |
+|             | accepted report names                                                                           |
 
-So a segment that comes too late is removed by whoever is second, and one that is announced too late with the next
-epoch. The cost follows the segments that the epoch has written; nothing else in the folder of segments is looked at,
-and no segment of another driver. Rows that an attempt sets aside (`engine/work.py`) lie in the same folder, and go when
-the job is over. A driver that takes over sweeps the folders of those before, and with them goes the leave to write.
+So a late segment is removed by the attempt or by the driver, whoever acts second; a late announcement is handled with
+the next epoch. The cost depends on the segments written in the epoch: no other segments, and none of another driver,
+are looked at. Rows that an attempt sets aside (`engine/work.py`) are in the same folder, and are removed when the job
+is over. A driver that takes over sweeps the folders of earlier drivers; their attempts can no longer write.
 
-Known limitation: what is announced after the last epoch of a driver, or by an attempt that is killed between its last
+Known limitation: a segment announced after the last epoch of a driver, or by an attempt that is killed between its last
 two steps, stays until the next start of the query.
 """
 
@@ -35,14 +35,14 @@ from watersmeet.state.storage import remove, writing
 
 
 def begin(folder: Path) -> None:
-    """Attempts may announce from now on."""
+    """Make the folder: attempts may announce from now on."""
     if not os.path.isdir(folder):
         with writing(folder):
             folder.mkdir(parents=True)
 
 
 def announce(folder: Path, name: str) -> None:
-    """To be called before a segment is written; raises FencedError if another driver has taken over."""
+    """Call it before writing a segment; raises FencedError if another driver has taken over."""
     try:
         with writing(folder):
             os.close(os.open(f"{folder}/{name}", os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW, 0o600))
@@ -53,24 +53,24 @@ def announce(folder: Path, name: str) -> None:
 
 
 def require_wanted(folder: Path, segment: Path) -> None:
-    """To be called when a segment is written: if the job is over by now, it is removed and FencedError raised."""
+    """Call it after writing a segment: if the job is over, removes the segment and raises FencedError."""
     if not os.path.exists(f"{folder}/{segment.name}"):
         remove(segment)
         raise _over(segment.name)
 
 
 def temporary_of(segment: Path) -> Path:
-    """The file that becomes the segment; its name is known to those who know the segment's."""
+    """The temporary file that becomes the segment; its name follows from the segment's."""
     return segment.with_name(f"{TEMPORARY}{segment.name}")
 
 
 def end(folder: Path, segments: Path, accepted: Collection[str]) -> int:
-    """A job is over: remove all segments that were announced and not accepted. How many were announced in vain.
+    """End a job: remove all segments that were announced and not accepted, and return their number.
 
-    Where the system does not let us, they stay for the next start of the query: how the job ended is what counts.
+    If the system refuses, they stay until the next start of the query: the outcome of the job matters more.
     """
     in_vain = 0
-    with suppress(OSError):  # among them: another driver has taken over, and swept the folder
+    with suppress(OSError):  # for example if another driver has taken over and swept the folder
         for entry in os.scandir(folder):
             if entry.is_dir():
                 shutil.rmtree(entry, ignore_errors=True)

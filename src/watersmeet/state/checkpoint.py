@@ -1,25 +1,25 @@
-"""The checkpoint folder: who may use it, what was committed, what was acknowledged, and what may be thrown away.
+"""The checkpoint folder: its lock, commits, acknowledgements, and the removal of old files.
 
     <checkpointLocation>/
       spark/                    Spark's own checkpoint: offsets and commits of the sources
       watersmeet/
-        query.json              what identifies the query that it was made for
-        id                      drawn by lot: what the sink's folder and the memory tier know it by
+        query.json              the marks that identify the query
+        id                      random: identifies the checkpoint in the sink's folder and in the memory tier
         lock                    held by the live driver
-        manifests/<epoch>.json  created exclusively: whoever creates the last epoch owns it, all others are fenced
+        manifests/<epoch>.json  created exclusively: the creator of the last epoch owns it, all others are fenced
         acks/<epoch>            the sink has the results of the epoch
         segments/               state
-        outbox/                 results that sinks are sent from
-        tasks/                  what the tasks of a running job have to do
-        statistics.arrow        what is known of partition groups; it may be missing or old
+        outbox/                 results, from which sinks are served
+        tasks/                  task files of a running job
+        statistics.arrow        statistics of partition groups; may be missing or old
         events.jsonl            adaptations with their reasons, older ones summed up (`event_log.py`)
 
-In which order these come and go is the commit protocol (`epoch/protocol.py`). A file that the last manifest names is
-never removed, and of the others only what no driver that can still commit may name.
+The commit protocol (`epoch/protocol.py`) defines in which order files are made and removed. A file that the last
+manifest names is never removed. Any other file is removed only if no driver that can still commit may name it.
 
-What lies there may be damaged, or hostile: names that are not ours are left alone, no link is followed
-(`state/plain_files.py`), and what is read is checked first. What is damaged is refused by name; the last two files are
-set aside and begun anew.
+The folder may be damaged or hostile: files with other names are left alone, no link is followed
+(`state/plain_files.py`), and contents are checked before use. A damaged file is refused by name; the last two files are
+set aside and started again.
 """
 
 from __future__ import annotations
@@ -78,13 +78,13 @@ RESTORE_MANIFEST = (
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """Where the state ends: as much of the last manifest as can be read without a plan, in all formats."""
+    """The end of the state: the part of the last manifest that can be read without a plan, in all formats."""
 
     epoch: int
     batch: int | None
     offsets: Offsets | None = None
     results: int = 0
-    """How many there were since the query was first started."""
+    """The number since the query was first started."""
 
 
 class Checkpoint:
@@ -98,7 +98,7 @@ class Checkpoint:
         self.manifests = self.folder / "manifests"
         self.tasks = self.folder / "tasks"
         self.attempts = self.tasks / f"{uuid.uuid4().hex}{ATTEMPTS}"
-        """Where this driver's attempts announce what they write (`state/attempts.py`)."""
+        """Where this driver's attempts announce their segments (`state/attempts.py`)."""
         self.events = EventLog(self.folder)
         self.spark_log_sync = SparkLogSync(self.spark_location)
         self.is_prepared = False
@@ -116,7 +116,8 @@ class Checkpoint:
         return SparkLog(self.spark_location)
 
     def acquire(self, owner: str) -> None:
-        """Take the folder for this driver; refused while another live one has it. Death releases it."""
+        """Take the lock for this driver; refused while another live driver holds it. The end of the process releases
+        it."""
         if (self.location / "offsets").is_dir() or (self.location / "metadata").is_file():
             raise CheckpointError(
                 f"{self.location} is the checkpoint of a plain Spark query",
@@ -135,8 +136,8 @@ class Checkpoint:
                 require_real_folder(path)
 
     def prepare(self) -> None:
-        """Make the folders that files of this run come into, durably, so that no name in them can be lost with its
-        folder; and give the checkpoint its id. To be called when nothing is left that may refuse the query."""
+        """Make the folders of this run durably, so that no file can be lost with its folder, and write the checkpoint's
+        id. Call it after all checks that may refuse the query."""
         with writing(self.folder):
             for folder in (self.segments, self.outbox, self.manifests, self.tasks, self.folder / "acks"):
                 folder.mkdir(parents=True, exist_ok=True)
@@ -145,32 +146,32 @@ class Checkpoint:
         self.is_prepared = True
 
     def release(self) -> None:
-        """Give up the folder, and with it the leave of this driver's attempts to write."""
+        """Release the lock; this driver's attempts may no longer write."""
         if self._lock is not None:
             shutil.rmtree(self.attempts, ignore_errors=True)
             self._lock.close()
             self._lock = None
 
     def mend_spark_log(self) -> None:
-        """Remove what a power cut has left of a batch that Spark had planned; before Spark reads it."""
+        """Remove the torn entries of a planned batch after a power cut, before Spark reads them."""
         value = self._last_value()
         self.spark_log_sync.mend(None if value is None else value["batch"])
 
     def uid(self) -> str:
-        """A name that the checkpoint keeps wherever it is moved, and no other one has; a new one until `prepare`."""
+        """A unique name that stays when the checkpoint is moved; a new one until `prepare`."""
         if self._uid is None:
             self._uid = (read_id(self.folder / "id") or secrets.token_bytes(ID_BYTES)).hex()
         return self._uid
 
     def identity(self) -> str:
-        """A name for this checkpoint that no other one on the host has: a copy of it elsewhere has another."""
+        """A name of this checkpoint, unique on the host: a copy in another folder has another name."""
         return hashlib.sha256(bytes.fromhex(self.uid()) + os.fsencode(self.location.resolve())).hexdigest()[:32]
 
     def require_same_query(
         self, join: Mapping[str, str], marks_1: Mapping[str, str], output: Mapping[str, str] = MappingProxyType({})
     ) -> None:
-        """Refuse a query whose join or output differs from what the checkpoint is for, naming every difference;
-        `marks_1` is what format 1 would have kept."""
+        """Refuse a query whose join or output differs from the checkpoint's, naming every difference; `marks_1` are the
+        marks of the join in format 1."""
         marks = {**join, **output}
         last, old = self._last_value(), self.old()
         made_for: Mapping[str, str]
@@ -180,7 +181,7 @@ class Checkpoint:
             return
         else:
             made_for, asked = self._made_for(marks, last), marks
-            if made_for.keys().isdisjoint(output):  # of a build that did not keep it
+            if made_for.keys().isdisjoint(output):  # written by a version without output marks
                 made_for = {**made_for, **output}
         differences = {
             name: f"{name}: checkpoint has '{made_for.get(name, 'none')}', query has '{asked.get(name, 'none')}'"
@@ -200,14 +201,14 @@ class Checkpoint:
         )
 
     def _made_for(self, marks: Mapping[str, str], last: Mapping[str, Any] | None) -> Mapping[str, str]:
-        """The marks that the checkpoint was made for; those of a query that has not begun are its own."""
+        """The marks in the checkpoint; the given ones if the query has not begun."""
         path = self.folder / "query.json"
         kept = read_marks(path)
         if kept is None:
             if last is None:
                 return marks
             raise damaged(path, "it is missing, and without it nobody knows whether this query is the same")
-        if kept.format == FORMAT_1:  # of a query that has not committed anything in this format
+        if kept.format == FORMAT_1:  # the query has not committed anything in this format
             found = {name: kept.marks.get(name, "") for name in marks}
             return found | {name: mark for name, mark in marks.items() if name.startswith("columns read of ")}
         if last is not None and last.get("query", hash_of(kept.marks)) != hash_of(kept.marks):
@@ -222,25 +223,25 @@ class Checkpoint:
         )
 
     def remember_query(self, marks: Mapping[str, str]) -> None:
-        """From now on the checkpoint is for this query: to be called when nothing is left that may refuse it."""
+        """Tie the checkpoint to this query. Call it after all checks that may refuse the query."""
         self._query = hash_of(marks)
         if self.old() is None:
             write_marks(self.folder / "query.json", marks)
 
     def plan(self) -> PlanText | None:
-        """The plan that the state is for; None where there is no state yet."""
+        """The plan of the state; None if there is no state yet."""
         value = self._last_value()
         if value is None:
             return None
         return read_old(self.folder, value).plan if is_format_1(value) else plan_of(value)
 
     def old(self) -> OldCheckpoint | None:
-        """What a checkpoint of format 1 says; None if this is none."""
+        """The contents of a checkpoint of format 1; None for other formats."""
         value = self._last_value()
         return None if value is None or not is_format_1(value) else read_old(self.folder, value)
 
     def latest(self, plan: JoinPlan | None = None) -> Manifest | None:
-        """The last committed manifest; one of format 1 can be read with the plan that its state is for."""
+        """The last committed manifest; one of format 1 can only be read with the plan of its state."""
         value = self._last_value()
         if value is None:
             return None
@@ -252,7 +253,7 @@ class Checkpoint:
             return old.upgraded(plan)
 
     def ending(self) -> Ending | None:
-        """Where the state ends; None if there is none."""
+        """The end of the state; None if there is no state."""
         value = self._last_value()
         if value is None:
             return None
@@ -268,9 +269,9 @@ class Checkpoint:
         return [name for name in names(self.folder / folder) if FILES[folder].fullmatch(name)]
 
     def _last_value(self) -> dict[str, Any] | None:
-        """The last manifest, checked; damage to it is refused, and so is its absence."""
+        """The last manifest, checked; a damaged or missing one is refused."""
         self._require_folders()
-        acknowledged, last = self._names("acks"), self._last_epoch()  # in this order: a live driver may go on meanwhile
+        acknowledged, last = self._names("acks"), self._last_epoch()  # in this order: a live driver may commit between
         sent = int(acknowledged[-1]) if acknowledged else BEFORE_FIRST_EPOCH
         if sent > (BEFORE_FIRST_EPOCH if last is None else last):
             raise damaged(
@@ -292,12 +293,12 @@ class Checkpoint:
             return value
 
     def commit(self, manifest: Manifest) -> bool:
-        """Create the manifest of an epoch, of which all is durable then, Spark's logs included; False if the epoch was
-        committed by somebody else.
+        """Create the manifest of an epoch; when it exists, the whole epoch is durable, Spark's logs included. False if
+        another driver has committed the epoch.
 
         A driver that was paused for several epochs finds the name free again, because older manifests are removed. The
-        last one never is: if there is a later one when ours has its name, ours came too late and is taken back. If ours
-        is the last, the one before is removed at once: nobody who finds ours missing shall go on from there.
+        last one never is: if a later one exists once ours is created, ours came too late and is removed. If ours is the
+        last, the one before is removed at once: if ours gets lost, no driver may continue from the one before.
         """
         failpoint("before-manifest")
         self.spark_log_sync.sync()
@@ -312,14 +313,14 @@ class Checkpoint:
         return is_ours
 
     def acknowledge(self, epoch: int) -> None:
-        """The sink has the results of the epoch: it will not be sent again. Not worth a sync: what a power cut takes
-        away is sent once more, as after a crash just before."""
+        """Record that the sink has the results of the epoch: it will not be sent again. This is not synced: an epoch
+        whose record is lost in a power cut is sent again, as after a crash just before."""
         failpoint("before-ack")
         path = self._ack(epoch)
         with writing(path):
             try:
                 plain_status(self._ack(epoch - 1))
-                os.rename(self._ack(epoch - 1), path)  # cheaper than a new file, and nobody asks for the one before
+                os.rename(self._ack(epoch - 1), path)  # cheaper than a new file, and the one before is not needed
             except (FileNotFoundError, NotPlainError):
                 make_folder(path.parent)
                 open_to_append(path).close()
@@ -340,14 +341,14 @@ class Checkpoint:
                 return False
 
     def sent_and_committed(self) -> tuple[int, int]:
-        """The last epoch that the sink surely has, and the last that it may have; -1 is none."""
+        """The last epoch that the sink has for certain, and the last that it may have; -1 if none."""
         last = self._last_epoch()
         if last is None:
             return BEFORE_FIRST_EPOCH, BEFORE_FIRST_EPOCH
         return (last if self.is_acknowledged(last) else last - 1), last
 
     def discard(self, older: Manifest | None, newer: Manifest) -> None:
-        """Remove what only `older` needs; call it when `newer` is acknowledged."""
+        """Remove files that only `older` names; call it when `newer` is acknowledged."""
         if older is None:
             return
         for name in older.segments.keys() - newer.segments.keys():
@@ -358,8 +359,8 @@ class Checkpoint:
         remove(self._ack(older.epoch))
 
     def files(self) -> frozenset[str]:
-        """All of ours that lies in the folders of state, results, manifests, acknowledgements and tasks, and what
-        attempts have left, as paths in the checkpoint. What is called otherwise is somebody else's."""
+        """All our files in the folders of state, results, manifests, acknowledgements and tasks, and leftovers of
+        attempts, as paths in the checkpoint. Files with other names are not ours."""
         found = set()
         for name in ("", *FILES):
             folder = self.folder / name
@@ -369,9 +370,9 @@ class Checkpoint:
         return frozenset(found)
 
     def sweep(self, live: Manifest, seen: Iterable[str]) -> int:
-        """Remove files that the last manifest does not name: leftovers of attempts that failed. How many there were.
+        """Remove files that the last manifest does not name (leftovers of failed attempts), and return their number.
 
-        `seen` are `files` as they were before that manifest was committed: what came later is not ours to judge."""
+        `seen` is the result of `files` before that manifest was committed: later files may be in use."""
         kept = {
             *(self.segments / name for name in live.segments),
             *(self.outbox / name for name in _in_outbox(live)),

@@ -1,5 +1,5 @@
-"""The id of a checkpoint: drawn by lot, so that nobody can guess it. The sink's folder and the memory
-tier know the checkpoint by it."""
+"""The id of a checkpoint: random, so that nobody can guess it. It identifies the checkpoint in the sink's folder and in
+the memory tier."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ID_BYTES = 16
 
 
 def read_id(path: Path) -> bytes | None:
-    """What was drawn for a checkpoint; None if there is nothing that can be it."""
+    """The id of a checkpoint; None if there is no valid one."""
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
             found = file.read(ID_BYTES + 1)
@@ -23,7 +23,7 @@ def read_id(path: Path) -> bytes | None:
 
 
 def keep_id(path: Path, drawn: bytes, location: Path) -> None:
-    """Write the id down, unless it is there; what cannot be one is replaced. Refused if another driver was quicker."""
+    """Write the id unless it exists; an invalid one is replaced. Refused if another driver was quicker."""
     if read_id(path) is None:
         with writing(path):
             remove(path)

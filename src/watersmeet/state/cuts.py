@@ -6,8 +6,8 @@
 | several, and no other rows lie between them         | the same; the extent's number of rows says so   |
 | several, and rows of other groups lie between them  | a copy, kept for the next epochs                |
 
-Rows of others lie between after a change of slots, until a merge has written the slot's rows anew. Copies are memory of
-the process, beside the memory tier: at most `COPIES_BYTES_MAX` of them stay from epoch to epoch.
+Rows of other groups lie between after a change of slots, until a merge has rewritten the slot's rows. Copies are memory
+of the process, besides the memory tier: at most `COPIES_BYTES_MAX` bytes of them stay from epoch to epoch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ COPIES_BYTES_MAX = 256 << 20
 
 
 def cut_to_groups(run: Run, groups: Groups, partitions: int, rows: int | None = None) -> Run:
-    """The rows of some groups; `rows` is how many there are, if that is known: then nothing is copied for nothing."""
+    """The rows of some groups; `rows` is their number, if known: it saves needless copies."""
     cut = run.between_hashes(first_hash(groups.low, partitions), first_hash(groups.high, partitions))
     if len(groups.ranges) < 2 or cut.rows == rows:
         return cut
@@ -36,7 +36,8 @@ def cut_to_groups(run: Run, groups: Groups, partitions: int, rows: int | None = 
 
 
 class Copies:
-    """Copies that this process has made, by folder, segment and run: of some groups each. The oldest go first."""
+    """Copies that this process has made, each of some groups, by folder, segment and run. The oldest are dropped
+    first."""
 
     def __init__(self, bytes_max: int = COPIES_BYTES_MAX) -> None:
         self.bytes_max, self.bytes = bytes_max, 0
@@ -58,13 +59,13 @@ class Copies:
         return cut
 
     def forget_missing(self, folder: str) -> None:
-        """Let go of copies of files that are no longer in a folder."""
+        """Drop copies of files that are no longer in a folder."""
         places = [place for place in self._held if place[0] == folder]
         for place in [place for place in places if not os.path.exists(f"{folder}/{place[1]}")]:
             self._drop(place)
 
     def _found(self, place: tuple[str, str, int], groups: Groups, partitions: int) -> Run | None:
-        """The copy of these groups, or a slice of one that has no others between them."""
+        """The copy of these groups, or a slice of a copy that has no other groups between them."""
         for held, (_, run) in self._held.get(place, {}).items():
             if held == groups:
                 self._held[place] = self._held.pop(place)  # the last used one stands last

@@ -1,4 +1,4 @@
-"""How damage to a file of the checkpoint is reported: one error class, with the file, what is wrong, and the cure."""
+"""Reports of damage to a file of the checkpoint: one error class, with the file, the damage, and the cure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RESTORE = "restore the checkpoint from a backup, or start with a new checkpointL
 
 
 class Damage(ValueError):
-    """What is wrong with a file, in words that follow its name."""
+    """The damage of a file, in words that follow its name."""
 
 
 def damaged(path: Path, what: object, hint: str = RESTORE) -> CheckpointError:
@@ -21,7 +21,7 @@ def damaged(path: Path, what: object, hint: str = RESTORE) -> CheckpointError:
 
 @contextmanager
 def reading(path: Path, hint: str = RESTORE) -> Iterator[None]:
-    """Whatever a damaged file does to its reader, as the one error; what it refuses by itself stays as it is."""
+    """Turn any error while a damaged file is read into the one error class; errors of watersmeet pass unchanged."""
     try:
         yield
     except OSError as error:

@@ -9,11 +9,11 @@ The events of the last EPOCHS_KEPT epochs stay as lines. When the first line is 
 older lines are rolled up into the first line. That line is in the same file as the others, so one rename replaces both
 at once: no crash can count an event twice or lose it.
 
-Appending is not synced. A crash may leave a part of what was appended last; such a part is not read, and it is removed
-before the next append. So the events of one `append` are there as a whole or not at all, and a driver that has died
-after a commit can be made up for: its successor gives the events of the last manifest to `restore`. After a power cut
-more may be missing at the end. A line that cannot be read is skipped, and what is no file of its own (a folder, a link)
-is set aside: nothing depends on the log.
+Appends are not synced. A crash may leave a part of the last append; such a part is not read, and it is removed before
+the next append. So the log has all events of one `append` or none. If a driver dies between a commit and its append,
+the next driver gives the events of the last manifest to `restore`. After a power cut more may be missing at the end. A
+line that cannot be read is skipped, and anything else than a plain file (a folder, a link) is set aside: nothing
+depends on the log.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _ROLLED_UP = record({ROLLED_UP: record({THROUGH: whole(), "kinds": mapping_of(_K
 
 @dataclass(frozen=True, slots=True)
 class RolledUp:
-    """What is kept of older events of one kind."""
+    """The summary of older events of one kind."""
 
     count: int
     epoch_first: int
@@ -68,14 +68,14 @@ Summary = dict[str, RolledUp]
 
 
 class EventLog:
-    """The log in a folder; one driver writes it, anybody may read it meanwhile."""
+    """The log in a folder; one driver writes it, and anybody may read it at the same time."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / EVENTS
         self._is_whole = False
-        """Whether it is known that the file ends with the last event of an `append`."""
+        """Whether the file is known to end with the last event of an `append`."""
         self._oldest: int | None = None
-        """The epoch of the first event that is kept as a line; None if it has to be looked up."""
+        """The epoch of the first event line; None if it has to be looked up."""
 
     def append(self, events: Sequence[Mapping[str, Any]]) -> None:
         """Add events, in the order of their epochs; all of them or, if that fails, none."""
@@ -97,17 +97,17 @@ class EventLog:
             self._roll_up(newest - EPOCHS_KEPT)
 
     def restore(self, epoch: int, events: Sequence[Mapping[str, Any]]) -> None:
-        """Add the events of the last committed epoch unless they are there: a crash may have come between the commit
-        and `append`. They must all be of that epoch."""
+        """Add the events of the last committed epoch unless the log has them: a crash may have happened between the
+        commit and `append`. All events must be of that epoch."""
         if self.last_epoch() < epoch:
             self.append(events)
 
     def last_epoch(self) -> int:
-        """The last epoch whose events the log has, found by the end of the file; -1 if there is none."""
+        """The last epoch in the log, read from the end of the file; -1 if there is none."""
         return self._end()[1]
 
     def read(self) -> tuple[Summary, list[Line]]:
-        """What is kept of older events, by kind, and the later ones."""
+        """The summaries of older events, by kind, and the later events."""
         file = self._opened()
         if file is None:
             return {}, []
@@ -126,7 +126,7 @@ class EventLog:
         return summary, events
 
     def _mend(self) -> None:
-        """Remove what an append has left that was not completed."""
+        """Remove the rest of an incomplete append."""
         if self._is_whole:
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -159,13 +159,13 @@ class EventLog:
                 length *= 4
 
     def _first_epoch(self) -> int:
-        """The epoch of the first event that is kept as a line; there must be one."""
+        """The epoch of the first event line; there must be one."""
         with open_to_read(self.path) as file:
             lines = (line for line in map(_parsed, file) if line is not None)
             return next(int(line["epoch"]) for line in lines if ROLLED_UP not in line)
 
     def _roll_up(self, through: int) -> None:
-        """Add the events up to an epoch to the first line, in place of their own lines."""
+        """Move the events up to an epoch from their own lines into the summary line."""
         self._oldest = None
         summary: Summary = {}
         first_kept = b""
@@ -206,7 +206,7 @@ def _last_whole(data: bytes, *, is_all: bool) -> tuple[int, int] | None:
 
 
 def _parsed(text: bytes) -> Line | None:
-    """A line as it was written; None if it cannot have been."""
+    """The parsed line; None if it is invalid."""
     try:
         line = json.loads(text)
         (_ROLLED_UP if isinstance(line, dict) and ROLLED_UP in line else _EVENT)(line, "")

@@ -1,7 +1,7 @@
-"""What files of a checkpoint are called.
+"""The names of files in a checkpoint.
 
-A name that is read from a file must be one of these before it is used as a path, and what is called otherwise is not
-ours: it is neither read nor removed.
+A name that is read from a file must match one of these before it is used as a path. Files with other names are not
+ours: they are neither read nor removed.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import re
 TEMPORARY = ".tmp-"
 SCRATCH = ".scratch-"
 OF_FORMAT_1 = "trial"
-"""A folder that only manifests of format 1 name files of."""
+"""A folder whose files only manifests of format 1 name."""
 COMMITTED = re.compile(r"[0-9]{12}\.json")
 ACKNOWLEDGED = re.compile(r"[0-9]{12}")
 SEGMENT = re.compile(r"[0-9]+-[0-9]+-[0-9]+-[0-9a-z]+-[0-9]+\.seg")
 RESULTS = re.compile(r"part-[0-9]{5,}-[0-9a-f-]{36,60}-c000\.[a-z0-9]+\.parquet")
 ATTEMPTS = ".attempts"
 TASKS = re.compile(rf"[0-9]+-[0-9a-f]{{32}}|[0-9a-f]{{32}}{re.escape(ATTEMPTS)}")
-"""The file of a job's tasks, and the folder of what a driver's attempts announce (`state/attempts.py`)."""
+"""The task file of a job, and the folder in which a driver's attempts announce segments (`state/attempts.py`)."""
 LEARNED = re.compile(r"[0-9a-z][0-9a-z_-]*\.json")
 """A file in the folder of format 1."""
 FILES = {"segments": SEGMENT, "outbox": RESULTS, "manifests": COMMITTED, "acks": ACKNOWLEDGED, "tasks": TASKS}
@@ -27,12 +27,12 @@ _LEFT_OVER = re.compile(rf"({re.escape(TEMPORARY)}|{re.escape(SCRATCH)})[0-9a-z_
 
 
 def is_left_over(name: str) -> bool:
-    """Whether an attempt, or format 1, has left it."""
+    """Whether the file is a leftover of an attempt or of format 1."""
     return _LEFT_OVER.fullmatch(name) is not None
 
 
 def is_folder_of_ours(name: str) -> bool:
-    """Whether what is called so is a folder that may be removed with all that is in it."""
+    """Whether this is the name of a folder that may be removed with its contents."""
     return name.startswith(SCRATCH) or name == OF_FORMAT_1 or name.endswith(ATTEMPTS)
 
 

@@ -1,5 +1,5 @@
-"""Whether a path is, or can become, a folder to write to: looked at before anything is written, so that the answer can
-say what is in the way."""
+"""Checks that a path is, or can become, a writable folder: made before anything is written, so that the error can name
+the obstacle."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from watersmeet.errors import CheckpointError
 
 
 def obstacle_to_folder(path: Path) -> str | None:
-    """What is in the way of a folder here that can be written to; None if nothing is seen."""
+    """The obstacle to a writable folder at this path; None if none is found."""
     above = next((folder for folder in (path, *path.parents) if os.path.exists(folder)), path)
     if not os.path.isdir(above):
         if above == path:

@@ -1,11 +1,11 @@
-"""Checkpoints of format 1, as version 0.1 wrote them: they open, go on, and are of format 2 from the next epoch on.
+"""Checkpoints of format 1, as version 0.1 wrote them: they can be opened, and have format 2 from the next epoch on.
 
-Format 1 named state by its place: extents by stage, slot and store of a plan that stood in `query.json` (or, if the
-first micro-batches had changed it, in a file of the folder `trial` that the manifest named). With that plan, places
-become names. Rows that were kept while a plan was being learned are not needed: the plan stays as it is.
+Format 1 named state by its place: extents by stage, slot and store of a plan in `query.json` (or, if the first
+micro-batches had changed it, in a file of the folder `trial` that the manifest named). With that plan, places become
+names. Rows kept for the learning phase are not needed: the plan does not change.
 
-Results of format 1 were not durable, so an epoch that never reached the sink could only be computed again, by the
-version that made it.
+Results of format 1 were not durable. So only the version that made an epoch can compute it again, if it never reached
+the sink.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def is_format_1(manifest: dict[str, Any]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class OldCheckpoint:
-    """What a checkpoint of format 1 says: its last manifest, and what it is for."""
+    """A checkpoint of format 1: its last manifest, and the marks of its query."""
 
     manifest: dict[str, Any]
     marks: dict[str, str]
@@ -47,7 +47,7 @@ class OldCheckpoint:
             )
 
     def upgraded(self, plan: JoinPlan) -> Manifest:
-        """The manifest in the present form, given the plan that its state is for."""
+        """The manifest in the present format, given the plan of its state."""
         value = self.manifest
         owners = tuple(value["assignment"])
         stages = value["extents"]

@@ -1,8 +1,8 @@
-"""Rows that say themselves of which generation they are: one more column, the last of the payload.
+"""The generation column: the last column of the payload, with the generation of each row.
 
 Closed state of several generations is merged into one run (`engine/closed_state.py`), so that files and extents do not
-grow in number with the generations. Only the rows of an extent of `SEVERAL` generations are to be asked: when its
-groups are cleaned up, the extent gets one generation, the file stays as it is, and the column means nothing any more.
+grow in number with the generations. The column is valid only in an extent of `SEVERAL` generations: when its groups are
+cleaned up, the extent gets one generation, the file does not change, and the column has no meaning any more.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Numbers = npt.NDArray[np.int32]
 
 
 def labelled(run: Run, generation: int) -> Run:
-    """The run with a column that says the generation of its rows, all of one."""
+    """The run with a generation column; all its rows are of one generation."""
     run = compact(run)
     column = pa.array(np.full(run.rows, generation, dtype=np.int32))
     names = pa.schema([*run.payload.schema, GENERATION_FIELD])
@@ -29,13 +29,13 @@ def labelled(run: Run, generation: int) -> Run:
 
 
 def generations_of(run: Run) -> Numbers:
-    """What the rows of a run with such a column say, by the row numbers of the run."""
+    """The generations in the column of a run, by row number."""
     column: Numbers = run.payload.column(run.payload.num_columns - 1).to_numpy()
     return column
 
 
 def without_generations(run: Run) -> Run:
-    """The run without that column, if it has one."""
+    """The run without the column, if it has one."""
     columns = run.payload.schema.names
     if not columns or columns[-1] != GENERATION_FIELD.name:
         return run

@@ -1,4 +1,4 @@
-"""Sets of partition groups: what a slot owns, and what an extent is cut to.
+"""Sets of partition groups: those that a slot owns, and those that an extent is cut to.
 
 Groups are numbered in hash order (`plan/partitioning.py`). So a set of them is a tuple of ranges, and the rows of one
 range are one slice of a run. A slot may own any groups: nothing relies on there being one range only.
@@ -38,7 +38,7 @@ class Groups:
 
     @staticmethod
     def of(assignment: Sequence[int], slot: int) -> Groups:
-        """What a slot owns, given the slot of every group."""
+        """The groups of a slot, given the slot of every group."""
         return _owned(tuple(assignment), slot)
 
     @staticmethod

@@ -1,10 +1,10 @@
-"""What leaves the memory tier of a host because no manifest names it any more.
+"""The sweep of a host's memory tier: removes segments that no manifest names any more.
 
-A task does not know all segments that live, and need not: the driver tells the names that each commit has dropped. Once
-an epoch the first task on a host removes them; a marker file in the memory folder, `.swept-<epoch>`, says up to which
-commit that was done. A host that no task came to for longer than the driver remembers looks at the whole manifest once.
+A task need not know all live segments: the driver passes on the names that each commit has dropped. Once per epoch the
+first task on a host removes them; a marker file in the memory folder, `.swept-<epoch>`, says up to which commit this
+was done. If a host had no task for longer than the driver remembers, its next task reads the whole manifest once.
 
-Tasks that have a removed file mapped go on reading it. A folder that is read-only is not swept until it is writable.
+Tasks that have mapped a removed file can still read it. A read-only folder is not swept until it is writable.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _MARKED = re.compile(rf"{re.escape(MARKER)}(-?[0-9]{{1,18}})")
 _NUMBERED = re.compile(r"([0-9]{1,18})-")
 
 Dropped = Mapping[int, Collection[str]]
-"""By epoch: the names that its commit has dropped."""
+"""By epoch, the names that its commit dropped."""
 
 
 class Drops:
-    """What the last commits have dropped, as the driver remembers it."""
+    """The names that the last commits dropped; the driver keeps them."""
 
     def __init__(self) -> None:
         self._recent: deque[tuple[int, tuple[str, ...]]] = deque(maxlen=EPOCHS_REMEMBERED)
@@ -41,13 +41,13 @@ class Drops:
 def sweep_host(
     memory: PrivateFolder, committed: int, dropped: Callable[[], Dropped], live: Callable[[], Collection[str]]
 ) -> None:
-    """Remove what commits up to `committed` have dropped, unless another task has done so. `live` tells all that the
-    last manifest names; it is asked only where `dropped` does not reach back far enough."""
+    """Remove segments that commits up to `committed` dropped, unless another task has done so. `live` returns all names
+    in the last manifest; it is called only if `dropped` does not reach back far enough."""
     held = memory.names()
     done = max((int(found[1]) for name in held if (found := _MARKED.fullmatch(name))), default=None)
     if done is None:
         memory.touch(f"{MARKER}{committed}")
-        return  # the folder is new: nothing in it is older
+        return  # the folder is new: it has no older files
     if done >= committed or not memory.rename(f"{MARKER}{done}", f"{MARKER}{committed}"):
         return  # it is done, another task has begun, or nothing can be removed here
     names = dropped()

@@ -1,4 +1,4 @@
-"""Shapes of JSON values, as data: what a file of the checkpoint must look like before it is used.
+"""Shapes of JSON values, as data: they check a file of the checkpoint before it is used.
 
 A shape is a function that raises `Damage` for a value that does not have it, with the place of the value: for example
 `extents.rows[3] is 'x', not a whole number of at least 0`. Objects may have more keys than their shape names.
@@ -22,13 +22,13 @@ def _refuse(value: Any, place: str, wanted: str) -> Damage:
 
 
 def shown(text: str) -> str:
-    """A text that was found somewhere, fit for a message: short, and on one line."""
+    """A text in a form for messages: short, and on one line."""
     text = "".join(each if each.isprintable() else "?" for each in text[: SHOWN_MAX + 1])
     return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}..."
 
 
 def anything(value: Any, place: str) -> None:
-    """No demands."""
+    """Accepts every value."""
 
 
 def of_type(kind: type | tuple[type, ...], wanted: str) -> Shape:

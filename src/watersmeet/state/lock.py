@@ -1,4 +1,4 @@
-"""The lock of a checkpoint: held by the live driver, released by its end, whatever that is."""
+"""The lock of a checkpoint: held by the live driver, released however the driver ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HOLDER_BYTES_MAX = 300
 
 
 def taken(path: Path, location: Path, owner: str) -> BinaryIO:
-    """Take the lock of the checkpoint at `location`, and write down whose it is; refused while a live driver has it."""
+    """Take the lock of the checkpoint at `location`, and write its owner; refused while a live driver holds it."""
     lock = _opened(path, location)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,10 +1,10 @@
-"""A log folder of Spark's on a local path: one file per number, with Hadoop's checksum of it beside.
+"""A log folder of Spark's on a local path: one file per number, each with Hadoop's checksum file.
 
     offsets/7   offsets/.7.crc   sources/0/9.compact   .../.9.compact.crc   .../.8.<uuid>.tmp
 
-Spark renames entries into place and syncs nothing, so at a power cut an entry may be lost, or be there with a part of
-its bytes, or with zeros. Whoever rests something on an entry syncs it before (`sync`); whoever finds an entry that
-nothing rests on asks whether it is whole (`is_whole`) and removes it if not.
+Spark renames entries into place and syncs nothing. So after a power cut an entry may be missing, cut short, or full of
+zeros. Code that depends on an entry syncs it first (`sync`). An entry that nothing depends on yet is checked
+(`is_whole`) and removed if it is torn.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ class LogFolder:
         return sorted(filter(_ENTRY.fullmatch, self._names()), key=number_of)
 
     def entry(self, number: int) -> str | None:
-        """The name of an entry; None if it is not there."""
+        """The name of an entry; None if it does not exist."""
         return next((name for name in (f"{number}", f"{number}{COMPACT}") if (self.folder / name).exists()), None)
 
     def unfinished(self) -> list[str]:
-        """Files of writers that have died before they could rename them."""
+        """Files that their writers did not rename before they died."""
         return [name for name in self._names() if _UNFINISHED.fullmatch(name)]
 
     def has_checksums(self) -> bool:
-        """Whether entries are written with checksums, as far as one can see."""
+        """Whether entries are written with checksums, judged by the files."""
         return any(self._checksum(name).exists() for name in self.entries())
 
     def is_whole(self, name: str) -> bool:
-        """Whether an entry has the bytes that it was written with, by its checksum. Without one, who knows?"""
+        """Whether an entry has the bytes that were written, by its checksum. Without a checksum this is unknown."""
         try:
             told, data = self._checksum(name).read_bytes(), (self.folder / name).read_bytes()
         except FileNotFoundError:
@@ -53,7 +53,7 @@ class LogFolder:
         return bool(data) and _sums(told, data)
 
     def sync(self, names: Iterable[str]) -> None:
-        """Make entries durable, with their checksums: one that is torn keeps Spark from reading the entry."""
+        """Make entries durable, with their checksums: Spark cannot read an entry with a torn checksum."""
         for name in names:
             for path in (self.folder / name, self._checksum(name)):
                 with suppress(FileNotFoundError):  # Spark removes old entries, and checksums may be off
@@ -76,7 +76,7 @@ def number_of(name: str) -> int:
 
 
 def _sums(told: bytes, data: bytes) -> bool:
-    """Whether the bytes of a checksum file are those of the data: a CRC-32 for every so many bytes."""
+    """Whether a checksum file matches the data: it has a CRC-32 for every chunk of fixed length."""
     width = int.from_bytes(told[len(_MAGIC) : _HEADER_BYTES], "big")
     if told[: len(_MAGIC)] != _MAGIC or not width:
         return False

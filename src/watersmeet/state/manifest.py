@@ -1,15 +1,15 @@
-"""The manifest: what the state is after an epoch, by itself.
+"""The manifest: the complete state after an epoch.
 
-It contains the plan that its state is for, and names stores by what they are (`StoreName`), so that whoever reads it
-needs nothing else but the query. A segment is a file; an *extent* is one run of it, cut to some partition groups, that
-belongs to one slot. Clean-up and a change of the number of slots only rewrite extents. Manifest e-1 holds everything
-epoch e needs: the watermark that decides lateness, the placement of groups, and the extents. Manifest e also names the
-*outbox*: the files of the results that the epoch shows, which are durable before the manifest is.
+It contains the plan of its state, and names stores by their content (`StoreName`), so that a reader needs only the
+query besides. A segment is a file; an *extent* is one run of it, cut to some partition groups, that belongs to one
+slot. Clean-up and a change of the number of slots only rewrite extents. Manifest e-1 holds everything that epoch e
+needs: the watermark that decides lateness, the placement of groups, and the extents. Manifest e also names the
+*outbox*: the result files of the epoch, which are durable before the manifest is.
 
 Extents of one partition group have *generations* (DESIGN 2): combinations of rows of one generation have been
-emitted, all others are owed. `ACTIVE` rows are probed by what arrives; all other generations are closed.
+emitted, all others are owed. Arriving rows probe `ACTIVE` rows; all other generations are closed.
 
-How it is written: `state/manifest_json.py`.
+Its format is in `state/manifest_json.py`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ACTIVE = 0
 SETTLED = 1
 """The generation of groups that were cleaned up and stay on disk; those closed by epoch e are numbered e + 2."""
 SEVERAL = -1
-"""What an extent has whose rows say themselves of which closed generation they are (`state/generation_column.py`)."""
+"""The generation of an extent whose rows have a generation column (`state/generation_column.py`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,22 +44,22 @@ class SegmentRef:
 
 @dataclass(frozen=True, slots=True)
 class ExtentRef:
-    """Run number `index` of a segment, cut to some groups: these may have rows in it, and no other rows count."""
+    """Run number `index` of a segment, cut to some groups: rows of other groups in the run do not count."""
 
     segment: str
     index: int
     store: int
-    """Of the stores that a slot keeps in a stage, which one: within tasks and reports. A manifest has extents by the
-    names of their stores."""
+    """The number of the store among the slot's stores in a stage, for tasks and reports. A manifest has extents by
+    store name."""
     bucket: int
     rows: int
     expires_us: int | None
     groups: Groups
     generation: int = ACTIVE
     since_us: int | None = None
-    """Of a closed generation in a windowed query: nothing that it owes is earlier."""
+    """For a closed generation in a windowed query: no owed result is earlier."""
     is_piece: bool = False
-    """Whether a merge by range has made or cut it, and it was not dealt out anew since (`engine/layers.py`)."""
+    """Whether a merge by range has made or cut it, and slots have not changed since (`engine/layers.py`)."""
     is_estimate: bool = False
     """Whether `rows` is an estimate: the extent was cut by a change of slots, and no slot has opened it since."""
 
@@ -80,7 +80,7 @@ def extent_values(extent: ExtentRef) -> list[Any]:
 
 
 def extent_of(values: Sequence[Any]) -> ExtentRef:
-    """The extent that `extent_values` wrote, or format 1, of one range of groups: its two ends."""
+    """The extent that `extent_values` wrote. Format 1 wrote one range of groups, as its two ends."""
     edges, end = values[_GROUPS], _GROUPS + 1
     if isinstance(edges, int):
         edges, end = values[_GROUPS : _GROUPS + 2], _GROUPS + 2
@@ -88,38 +88,38 @@ def extent_of(values: Sequence[Any]) -> ExtentRef:
 
 
 SlotState: TypeAlias = Mapping[StoreName, tuple[ExtentRef, ...]]
-"""What a slot has, by store."""
+"""The extents of a slot, by store."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanText:
-    """A plan in words: its trees, for the slots in turn, and the probe orders of nodes that were given some."""
+    """A plan as text: its trees, assigned to the slots in turn, and the probe orders of nodes that have given ones."""
 
     trees: str
     orders: Mapping[str, Sequence[Sequence[int]]] = field(default_factory=dict)
     towards: PlanText | None = None
-    """The plan that is built beside it."""
+    """The plan whose state is built beside it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResultFile:
-    """A file of results that a task has written, by its name in the folder of the outbox."""
+    """A result file that a task has written, by its name in the folder of the outbox."""
 
     name: str
     bytes: int
     modified_ms: int
     crc: int | None = None
-    """Of all its bytes; None if an earlier version has written it."""
+    """The CRC-32 of all its bytes; None if an earlier version has written it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outbox:
-    """The results of an epoch, as files that are there to stay until the sink has them."""
+    """The results of an epoch, as files that are kept until the sink has them."""
 
     shows: bool
-    """Whether the epoch shows anything at all: if not, a sink that replaces its rows must not be told."""
+    """Whether the epoch may have results: if not, a sink that replaces its rows must not be called."""
     place: Literal["sink", "checkpoint"] = "checkpoint"
-    """In whose folder the files lie; those in the sink's own become its part files."""
+    """The owner of the files' folder; files in the sink's own folder become its part files."""
     files: tuple[ResultFile, ...] = ()
 
 
@@ -128,7 +128,7 @@ NOTHING_SHOWN = Outbox(shows=False)
 
 @dataclass(frozen=True, slots=True)
 class MigrationState:
-    """How far a migration is: stored rows of groups below `fed` are in the state that is built."""
+    """The progress of a migration: stored rows of groups below `fed` are in the state that is built."""
 
     strategy: str
     reason: str
@@ -142,7 +142,7 @@ class Manifest:
 
     epoch: int
     batch: int | None
-    """The last micro-batch of Spark's that is in the state."""
+    """Spark's last micro-batch in the state."""
     plan: PlanText
     placement: Placement
     watermark_us: int | None
@@ -154,20 +154,20 @@ class Manifest:
     counters: Counts = field(default_factory=Counts)
     """Counts that add up over the life of the query."""
     gauges: Mapping[str, Counts] = field(default_factory=dict)
-    """Counts of the moment, by stage."""
+    """Present values, by stage."""
     closed_us: int | None = None
-    """Windows of an aggregation that end by then have been closed: their groups are shown, or can no longer change."""
+    """Windows of an aggregation that end by then are closed: their groups were emitted, or can no longer change."""
     outbox: Outbox = NOTHING_SHOWN
     events: tuple[Mapping[str, Any], ...] = ()
-    """What the epoch adapted, as the event log has it."""
+    """The adaptations of the epoch, as in the event log."""
     migration: MigrationState | None = None
-    """The one that is under way."""
+    """The current migration."""
     asked: str | None = None
-    """The option `plan` that the plan follows from, by a choice or by migrations; None: the plan itself."""
+    """The option `plan` from which the plan follows, by a choice or by migrations; None: the plan itself."""
     rehearsed: int = 0
     """How many entries of the rehearsal script have been carried out (`adaptation/rehearsal.py`)."""
     offsets: Offsets | None = None
-    """What `batch` ended with, in Spark's log; None in a manifest of a version that did not keep it."""
+    """The end offsets of `batch` in Spark's log; None in a manifest of a version that did not keep them."""
 
     @property
     def slots(self) -> int:
@@ -179,7 +179,7 @@ class Manifest:
         return total([self.counters, *self.gauges.values()])
 
     def of(self, slot: int, stores: Iterable[StoreName]) -> tuple[ExtentRef, ...]:
-        """What a slot has of some stores, which are numbered in the order given."""
+        """The extents of a slot in some stores, which are numbered in the given order."""
         held = self.extents[slot]
         return tuple(
             extent if extent.store == number else replace(extent, store=number)
@@ -207,7 +207,7 @@ def before_first_epoch(plan: PlanText, streams: int, keys: Iterable[str], partit
 
 
 def placed(manifest: Manifest, placement: Placement) -> Manifest:
-    """The same state dealt out by another placement; no file is touched."""
+    """The same state, distributed by another placement; no file is touched."""
     if manifest.placement == placement:
         return manifest
     everything: dict[StoreName, list[ExtentRef]] = {}
@@ -219,7 +219,7 @@ def placed(manifest: Manifest, placement: Placement) -> Manifest:
 
 
 def _dealt(everything: Mapping[StoreName, Sequence[ExtentRef]], placement: Placement, slot: int) -> SlotState:
-    """What of all extents lies in the groups of a slot."""
+    """The parts of all extents in the groups of a slot."""
     owned = {key: Groups.of(owners, slot) for key, owners in placement.owners.items()}
     found = {}
     for name, extents in everything.items():
@@ -229,12 +229,12 @@ def _dealt(everything: Mapping[StoreName, Sequence[ExtentRef]], placement: Place
 
 
 def within(extents: Iterable[ExtentRef], low: int, high: int) -> tuple[ExtentRef, ...]:
-    """What of some extents lies in the groups [low, high)."""
+    """The parts of some extents in the groups [low, high)."""
     return tuple(part for extent in extents for part in _cut(extent, extent.groups.within(low, high)))
 
 
 def _cut(extent: ExtentRef, groups: Groups) -> tuple[ExtentRef, ...]:
-    """What of an extent lies in the groups, with about so many of its rows."""
+    """The part of an extent in the groups, with its rows estimated."""
     found = extent.groups & groups
     if not found:
         return ()

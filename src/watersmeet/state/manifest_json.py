@@ -1,11 +1,11 @@
 """The manifest as JSON, format 2.
 
-    features    what the state uses beyond the plain format; a reader refuses one it does not know, by name. `checked`:
-                the last key is a checksum of all that stands before it (`state/sealed_json.py`)
-    query       a hash of what identifies the query (`state/query_file.py`)
-    plan        {trees, orders}, and `towards`, the same, if another one is built beside it
+    features    features beyond the plain format; a reader refuses an unknown one, by name. `checked`: the last key is a
+                checksum of all bytes before it (`state/sealed_json.py`)
+    query       a hash of the marks of the query (`state/query_file.py`)
+    plan        {trees, orders}, and `towards`, the same, if another plan is built beside it
     placement   {slots, keys: {key: [[slot, so many groups], ...]}}
-    stores      [[streams, key, layout], ...], and a track where a migration is under way
+    stores      [[streams, key, layout], ...], and a track during a migration
     segments    {name, bytes, crc}; all names in one text, with spaces between them
     held        by slot: [[store, so many extents], ...]
     extents     {segment, run, bucket, rows, expires}, in the order of `held`
@@ -15,16 +15,16 @@
     pieces      which extents a merge by range has made or cut
     estimates   which extents have rows that were not counted yet
     offsets     [query, hash, text] of the last batch; may be missing
-    migration   how far the one is that is under way; missing if none is
-    asked       the option that the plan follows from; may be missing
+    migration   the progress of the current migration; missing if there is none
+    asked       the option from which the plan follows; may be missing
     rehearsed   how many entries of the rehearsal script are done; missing if none
     counters, gauges, outbox, events, and the times of the streams
 
-Stores, segments and extents are named by their places in the lists above. Where names stand in braces, each has a list
-of its own, a column: a query has tens of thousands of extents, and every epoch writes them.
+Stores, segments and extents are named by their places in the lists above. Each name in braces has its own list, a
+column: a query has tens of thousands of extents, and every epoch writes them.
 
-A later version may add keys: readers leave alone what they do not know, unless `features` says that they must not.
-What they know is looked at before it is used (`state/manifest_shape.py`). Format 1 is read by `state/format_1.py`.
+A later version may add keys: readers ignore unknown keys, unless `features` forbids it. Known keys are checked before
+use (`state/manifest_shape.py`). Format 1 is read by `state/format_1.py`.
 """
 
 from __future__ import annotations
@@ -66,14 +66,14 @@ CHECKED = "checked"
 SEVERAL_GENERATIONS = "extents of several generations"
 MIGRATION = "a migration under way"
 FEATURES = frozenset({CHECKED, SEVERAL_GENERATIONS, MIGRATION})
-"""What this version can read beyond the plain format."""
+"""The features that this version can read."""
 NO_AGE = (ACTIVE, None)
 EXTENT_COLUMNS = ("segment", "run", "bucket", "rows", "expires")
 _groups = attrgetter("groups")
 
 
 def to_json(manifest: Manifest, query: str | None = None) -> bytes:
-    """The manifest; `query` is the hash of what identifies the query."""
+    """The manifest as JSON; `query` is the hash of the marks of the query."""
     stores: dict[StoreName, int] = {}
     held = [
         [[stores.setdefault(name, len(stores)), len(mine)] for name, mine in slot.items()] for slot in manifest.extents
@@ -157,9 +157,9 @@ def from_json(data: bytes) -> Manifest:
 
 
 def read_value(data: bytes) -> dict[str, Any]:
-    """A manifest as JSON, of this format or of format 1, found to be whole and of the right shape.
+    """A manifest as a JSON value, of this format or of format 1, after a check of its checksum and shape.
 
-    Raises Damage if it is not. Another format or an unknown feature is refused by name."""
+    Raises Damage if the check fails. Another format or an unknown feature is refused by name."""
     value, is_sealed = unsealed(data)
     if value.get("format") == FORMAT_1 and "features" not in value:
         require_shape_1(value)
@@ -224,7 +224,7 @@ def from_value(value: dict[str, Any]) -> Manifest:
 
 
 def offsets_of(value: dict[str, Any]) -> Offsets | None:
-    """What Spark's last batch ended with, if the manifest says so."""
+    """The end offsets of Spark's last batch, if the manifest has them."""
     found = value.get("offsets")
     return None if found is None else Offsets(*found)
 

@@ -1,6 +1,6 @@
-"""What a manifest must look like before it is used, in both formats: types, ranges, plain names, and places that exist.
+"""The shape of a valid manifest, in both formats: types, ranges, plain names, and places that exist.
 
-Reading is rare, so everything is looked at. What the plan has to say (which stores there are) is asked later, by
+Reading is rare, so everything is checked. Whether the stores are those of the plan is checked later, by
 `epoch/after.py`.
 """
 

@@ -1,7 +1,7 @@
-"""Segments that this process has mapped, and keeps mapped between tasks: mapped anew, they would cost page faults anew.
+"""Segments that this process keeps mapped between tasks: mapping them again would cost page faults again.
 
-A segment is known by its folder and name, as long as it is the same file (`Mark`). What is kept is read-only, so the
-tasks of a process share it. A file that was removed stays readable for whoever has it mapped.
+A segment is identified by its folder and name, as long as it is the same file (`Mark`). Mapped segments are read-only,
+so the tasks of a process share them. A removed file stays readable for processes that have mapped it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from watersmeet.state.sieve import sieve_of
 from watersmeet.state.widths import row_bytes_max
 
 FOLDERS_MAX = 8
-"""Of so many folders a process keeps mapped files: those of a few queries, not of all it ever ran."""
+"""The number of folders with mapped files per process: those of a few queries, not of all it ever ran."""
 
 Runs = list[tuple[int, Run]]
 """The runs of a segment, each with the number of its store."""
@@ -26,7 +26,7 @@ _mapped: dict[str, dict[str, tuple[Mark, Runs]]] = {}
 
 
 def known(folder: str, name: str, mark: Mark) -> Runs | None:
-    """The runs of a segment, if this process has mapped that very file."""
+    """The runs of a segment, if this process has mapped the same file."""
     mapped = _mapped.pop(folder, {})
     _mapped[folder] = mapped  # the last used folder stands last
     if len(_mapped) > FOLDERS_MAX:
@@ -36,7 +36,7 @@ def known(folder: str, name: str, mark: Mark) -> Runs | None:
 
 
 def keep(folder: str, name: str, mark: Mark, runs: Sequence[tuple[int, Run]]) -> Runs:
-    """Keep the runs of a mapped file, each with all that probes want to know of it every time."""
+    """Keep the runs of a mapped file, each with the values that every probe needs."""
     ready = [(store, _ready(without_generations(run))) for store, run in runs]
     _mapped.setdefault(folder, {})[name] = mark, ready
     return ready
@@ -51,7 +51,7 @@ def forget(folder: str, name: str) -> None:
 
 
 def forget_missing(folder: str) -> None:
-    """Let go what others have removed."""
+    """Unmap files that others have removed."""
     mapped = _mapped.get(folder, {})
     for name in [name for name in mapped if not os.path.lexists(f"{folder}/{name}")]:
         del mapped[name]

@@ -1,9 +1,9 @@
-"""What a join measures: one table of all figures, and counts as values of them.
+"""The measures of a join: one table of all figures, and their values as counts.
 
 A *measure* is a figure with its unit and meaning. It is counted for a subject: a stream, a store, a predicate, a pair
-of inputs, or the whole. A *counter* adds up over epochs, a *gauge* describes the moment. `Counts` are figures with
-their values: of a report, of an epoch, or of the life of a checkpoint. Files and reports name them as `late.bank1`: the
-measure, and the subject if there is one.
+of inputs, or the whole join. A *counter* adds up over epochs, a *gauge* describes the present. `Counts` are figures
+with their values: of a report, of an epoch, or of the life of a checkpoint. Files and reports name them as
+`late.bank1`: the measure, and the subject if there is one.
 
 Progress (`observe/progress.py`) and its documentation (docs/guide.md) follow from `MEASURES`.
 """
@@ -21,8 +21,8 @@ Subject = Literal["", "stream", "store", "predicate", "pair"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Measure:
-    """A figure, and where progress shows it. There is one object for each: they are compared a thousand times an
-    epoch."""
+    """A figure, and its fields in progress. There is one object per measure, because measures are compared a thousand
+    times per epoch."""
 
     name: str
     unit: str
@@ -30,7 +30,7 @@ class Measure:
     per: Subject = ""
     is_gauge: bool = False
     shown: str = ""
-    """Its field in `customMetrics`, with a place for the subject if that is in the name."""
+    """Its field in `customMetrics`, with a placeholder if the name contains the subject."""
     shown_in_total: str = ""
     """The field of its sum over the life of the checkpoint."""
     shown_by_slot: str = ""
@@ -137,7 +137,7 @@ class Figure(NamedTuple):
 
 
 def measure_named(name: str) -> Measure:
-    """The measure of a name; one of another version is a counter, and keeps its name."""
+    """The measure of a name; an unknown one, of another version, is a counter and keeps its name."""
     found = _BY_NAME.get(name)
     return _BY_NAME.setdefault(name, Measure(name, "", "unknown to this version")) if found is None else found
 
@@ -166,13 +166,13 @@ def key_class_name(number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Figures with their values; what is not there is 0."""
+    """Figures with their values; a missing figure is 0."""
 
     values: Mapping[Figure, int] = field(default_factory=dict)
 
     @staticmethod
     def named(values: Mapping[str, int]) -> Counts:
-        """By names, as in a file or a report."""
+        """From values by name, as in a file or a report."""
         return Counts({figure_named(name): value for name, value in values.items()})
 
     def by_name(self) -> dict[str, int]:
@@ -182,11 +182,11 @@ class Counts:
         return self.values.get(Figure(measure, subject), 0)
 
     def sum(self, measure: Measure) -> int:
-        """Over all subjects."""
+        """The sum over all subjects."""
         return sum(value for figure, value in self.values.items() if figure.measure is measure)
 
     def by(self, measure: Measure) -> dict[str, int]:
-        """By subject."""
+        """The values by subject."""
         return {figure.of: value for figure, value in self.values.items() if figure.measure is measure}
 
     def gauges(self) -> Counts:
@@ -199,12 +199,12 @@ class Counts:
         return Counts({figure: value for figure, value in self.values.items() if figure.measure not in measures})
 
     def with_values(self, other: Counts) -> Counts:
-        """The values of `other` where it has them."""
+        """These counts, with the values of `other` where it has any."""
         return Counts({**self.values, **other.values})
 
 
 def total(many: Iterable[Counts]) -> Counts:
-    """All of them together, figure by figure."""
+    """The sum of many counts, figure by figure."""
     sums: defaultdict[Figure, int] = defaultdict(int)
     for counts in many:
         for figure, value in counts.values.items():

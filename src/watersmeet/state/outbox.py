@@ -1,8 +1,8 @@
-"""The outbox: results as Parquet files, durable before the manifest that names them, read by whoever sends them.
+"""The outbox: results as Parquet files, durable before the manifest that names them, and read when they are sent.
 
-Every attempt of a task writes a file under a name of its own, so what a lost attempt wrote is never named. In the
-folder of a plain Parquet sink the files are the sink's own part files, and sending them means naming them in its log
-(`runtime/spark/sinks.py`); for all other sinks they lie in the checkpoint, and the JVM reads them.
+Every attempt of a task writes a file with a unique name, so the file of a lost attempt is never named. In the folder of
+a plain Parquet sink the files are the sink's own part files, and sending them means naming them in its log
+(`runtime/spark/sinks.py`). For all other sinks they are in the checkpoint, and the JVM reads them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from watersmeet.state.segment import checksum_of
 from watersmeet.state.storage import make_folder, sync_file, sync_folder
 
 SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
-"""Where Parquet files tell Spark what its types were."""
+"""The metadata key under which Parquet files keep Spark's types."""
 RESTORE_RESULTS = (
     "it holds results that were not sent yet: restore it, or start the query with the path that its sink had"
 )
@@ -33,7 +33,7 @@ RESTORE_RESULTS = (
 
 @dataclass(frozen=True, slots=True)
 class ResultFolder:
-    """Where tasks put results: the folder, and which columns under which names (None: all as they are)."""
+    """The target of results: the folder, and the columns with their names (None: all, unchanged)."""
 
     folder: Path
     columns: tuple[tuple[str, str], ...] | None = None
@@ -44,7 +44,7 @@ class ResultFolder:
 
 
 class ResultWriter:
-    """The file of one attempt of one task; made when there is something to write."""
+    """The file of one attempt of one task; made with the first row."""
 
     def __init__(self, target: ResultFolder, slot: int) -> None:
         self._target = target
@@ -74,7 +74,7 @@ class ResultWriter:
         self._writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
 
     def close(self, empty: pa.Schema | None = None) -> tuple[ResultFile, ...]:
-        """Make the file durable, and its name; with `empty`, leave one even without results, so that the folder has a
+        """Make the file and its name durable. With `empty`, write a file even without results, so that the folder has a
         schema."""
         if self._writer is None and empty is not None:
             self.write(pa.RecordBatch.from_pylist([], schema=empty))
@@ -89,9 +89,9 @@ class ResultWriter:
         return (ResultFile(self._path.name, status.st_size, status.st_mtime_ns // 1_000_000, crc),)
 
     def abandon(self) -> None:
-        """The attempt failed: leave nothing behind."""
+        """Remove the file of a failed attempt."""
         if self._writer is not None:
-            with suppress(OSError):  # a full disk takes no footer either
+            with suppress(OSError):  # a full disk cannot take the footer either
                 self._writer.close()
         if self._is_begun:
             self._path.unlink(missing_ok=True)
@@ -108,20 +108,20 @@ class ResultWriter:
 
 
 def _with_nulls(values: pa.Array) -> pa.Array:
-    """Values of a type that allows NULL everywhere: Spark does not, within a struct that is NULL itself."""
+    """The values with a type that allows NULL at every level: Spark does not, inside a struct that is itself NULL."""
     kind = nullable_inside(values.type) if pa.types.is_nested(values.type) else values.type
     return values if kind == values.type else values.cast(kind)
 
 
 def remove_results(folder: Path, files: Iterable[ResultFile]) -> None:
-    """Remove files that no manifest will name: of attempts that were not accepted."""
+    """Remove files that no manifest will name: those of attempts that were not accepted."""
     for file in files:
         (folder / file.name).unlink(missing_ok=True)
 
 
 def require_whole(folder: Path, files: Iterable[ResultFile], *, reads: bool = True) -> None:
-    """CheckpointError unless all files are there, as they were written: by their length, or, if it `reads` them, by
-    their bytes. Who has just written them need not read them."""
+    """CheckpointError unless all files exist unchanged: compared by length or, with `reads`, by their bytes. A run that
+    has just written the files need not read them."""
     for file in files:
         path = folder / file.name
         with reading(path, RESTORE_RESULTS):
@@ -139,5 +139,5 @@ def read_results(folder: Path, files: Sequence[ResultFile], schema: pa.Schema) -
 
 
 def rows_in(folder: Path, files: Iterable[ResultFile]) -> int:
-    """How many rows some files have, by their footers."""
+    """The number of rows in some files, from their footers."""
     return sum(pq.read_metadata(folder / file.name).num_rows for file in files)

@@ -1,4 +1,4 @@
-"""Names of part files in a sink's folder: they say whose they are, so that what is left over can be told from the rest.
+"""Names of part files in a sink's folder: they contain the owner, so that leftover files can be recognised.
 
     part-00003-<checkpoint>-<epoch>-<run><attempt>-c000.snappy.parquet
                12           8       8    12 digits, hexadecimal
@@ -30,18 +30,18 @@ class Maker:
         return f"part-{number:05d}-{self._short}-{epoch:08x}-{self.run[:8]}{attempt}-c000.{suffix}"
 
     def has_made(self, name: str) -> bool:
-        """Whether the file was made for the checkpoint, in whatever run."""
+        """Whether the file was made for the checkpoint, in any run."""
         found = _NAME.fullmatch(name)
         return found is not None and found[1] == self._short
 
     def has_tried(self, name: str, epoch: int) -> bool:
-        """Whether the file is of an attempt at an epoch in this run."""
+        """Whether the file was made by an attempt at an epoch in this run."""
         found = _NAME.fullmatch(name)
         return found is not None and found.groups() == (self._short, f"{epoch:08x}", self.run[:8])
 
     @property
     def staging(self) -> str:
-        """How the names of folders begin that files of the checkpoint are written in before they are part files."""
+        """The prefix of folder names in which files of the checkpoint are written before they become part files."""
         return f".watersmeet-{self._short}-"
 
     @property
@@ -50,11 +50,11 @@ class Maker:
 
 
 ANYBODY = Maker()
-"""Where nobody asks whose files they are."""
+"""The maker where the owner of files does not matter."""
 
 
 def remove_attempts(folder: Path, maker: Maker, epoch: int) -> None:
-    """Remove all files of attempts at an epoch in this run: it has failed, and none of them will be named."""
+    """Remove all files of attempts at a failed epoch in this run; no manifest will name them."""
     for path in folder.glob("part-*"):
         if maker.has_tried(path.name, epoch):
             path.unlink(missing_ok=True)

@@ -1,11 +1,11 @@
 """Files of a checkpoint, opened without following links.
 
-A checkpoint may come from anywhere, and what lies at a name of ours may be a link, a folder or a pipe. Whatever reads
-or writes a file there opens it here: only regular files are opened, and one that is changed in place must have no other
-name. So nothing outside the folder is read, emptied or written to.
+A checkpoint may come from anywhere, and one of our names may belong to a link, a folder or a pipe. All code opens the
+files of a checkpoint with this module: it opens only regular files, and a file that is changed in place must have no
+other name. So nothing outside the folder is read, emptied or written to.
 
-Known limitation: folders are checked when the checkpoint is opened. Who can exchange them later, while a query runs,
-can do what the query may.
+Known limitation: folders are checked when the checkpoint is opened. An attacker who can exchange them later, while a
+query runs, can do what the query may.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 _SAFE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-"""The last, so that a pipe does not keep us waiting."""
+"""The last flag keeps a pipe from blocking us."""
 _KINDS = {stat.S_IFLNK: "a symbolic link", stat.S_IFDIR: "a folder"}
 
 
 class NotPlainError(OSError):
-    """What lies at a name is not a file of ours; `strerror` says what it is."""
+    """A path that is not a plain file; `strerror` says what it is."""
 
 
 def open_to_read(path: Path) -> BinaryIO:
@@ -37,12 +37,12 @@ def open_to_append(path: Path) -> BinaryIO:
 
 
 def open_to_change(path: Path) -> BinaryIO:
-    """The file as it is, made if it is missing; written to from its beginning."""
+    """The file, made if it is missing, not emptied; writes start at its beginning."""
     return _opened(path, os.O_RDWR | os.O_CREAT, "r+b")
 
 
 def open_new(path: Path) -> BinaryIO:
-    """A file that was not there before."""
+    """A new file, which must not exist yet."""
     return _opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, "wb")
 
 
@@ -52,20 +52,20 @@ def read_plain(path: Path) -> bytes:
 
 
 def plain_status(path: Path | str) -> os.stat_result:
-    """Of a regular file; raises FileNotFoundError or NotPlainError."""
+    """The status of a regular file; raises FileNotFoundError or NotPlainError."""
     status = os.lstat(path)
     _require(status, path, stat.S_IFREG)
     return status
 
 
 def require_real_folder(path: Path) -> None:
-    """NotPlainError if there is something else than a folder."""
+    """NotPlainError if the path exists and is not a folder."""
     with suppress(FileNotFoundError):
         _require(os.lstat(path), path, stat.S_IFDIR)
 
 
 def set_aside(path: Path) -> None:
-    """Give what lies at a name another one, if it is no file that can be replaced or changed in place."""
+    """Rename whatever has this name, unless it is a plain file that can be replaced or changed in place."""
     try:
         status = os.lstat(path)
     except FileNotFoundError:
@@ -80,7 +80,7 @@ def _opened(path: Path, flags: int, mode: str) -> BinaryIO:
     except (FileNotFoundError, FileExistsError):
         raise
     except OSError:
-        plain_status(path)  # says what it is, if it is no file
+        plain_status(path)  # raises an error that says what it is, if it is not a file
         raise
     try:
         status = os.fstat(descriptor)

@@ -1,13 +1,13 @@
-"""A folder on a host that other users share: ours alone, or refused.
+"""A private folder on a host with other users: closed to them, or refused.
 
 It is made with mode 0700 and its files with 0600, whatever the umask. It is used only if the system says that it is a
-folder (no link), of this user, closed to all others. Names are looked up in the folder that was opened and checked,
-never along its path, and no link is followed: who puts something else into its place gets nothing, and loses nothing.
+folder (no link), owned by this user, closed to all others. Names are looked up in the folder that was opened and
+checked, never by path, and no link is followed: if somebody replaces the folder, nothing is written to or removed from
+the replacement.
 
-What the system refuses to do in it (it is full, read-only, gone) costs speed and nothing else: no method raises
-OSError.
+An operation that the system refuses (the folder is full, read-only, gone) costs only speed: no method raises OSError.
 
-Known limitation: whoever may write to the parent folder, where that is not sticky, can move the folder away.
+Known limitation: users who may write to the parent folder can move the folder away, unless the parent is sticky.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ COPIED_AT_ONCE = 1 << 20
 FOR_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 Mark = tuple[int, int]
-"""Inode and time of its last change, in ns: the same bytes as long as it is the same."""
+"""Inode and time of the last change, in ns: while the mark is the same, the bytes are the same."""
 
 
 class PrivateFolder:
-    """An opened folder; it is closed when nobody holds the object any more."""
+    """An opened folder; it is closed when the object is garbage."""
 
     def __init__(self, path: Path) -> None:
-        """Open it. Raises WatersmeetError if it is not ours alone, and OSError if it cannot be opened."""
+        """Open it. Raises WatersmeetError if it is not private, and OSError if it cannot be opened."""
         self.path = path
         self._descriptor = -1
         found = os.lstat(path)
@@ -50,21 +50,21 @@ class PrivateFolder:
             os.close(self._descriptor)
 
     def names(self) -> list[str]:
-        """All that lies in it."""
+        """All names in the folder."""
         try:
             return os.listdir(self._descriptor)
         except OSError:
             return []
 
     def mark(self, name: str) -> Mark | None:
-        """The mark of a file; None if there is none that can be looked at."""
+        """The mark of a file; None if there is no readable one."""
         try:
             return _mark(os.stat(name, dir_fd=self._descriptor, follow_symlinks=False))
         except OSError:
             return None
 
     def mapped(self, name: str) -> tuple[Mark, pa.Buffer] | None:
-        """The bytes of a plain file, mapped, with their mark; None if they cannot be."""
+        """The mapped bytes of a plain file, with its mark; None if it cannot be mapped."""
         try:
             file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=self._descriptor)
         except OSError:
@@ -73,9 +73,9 @@ class PrivateFolder:
             found = os.fstat(file)
             if not stat.S_ISREG(found.st_mode):
                 return None
-            if not found.st_size:  # nothing can be mapped
+            if not found.st_size:  # an empty file cannot be mapped
                 return _mark(found), pa.py_buffer(b"")
-            with pa.memory_map(f"/dev/fd/{file}") as source:  # the very file that was opened, whatever its name is now
+            with pa.memory_map(f"/dev/fd/{file}") as source:  # the opened file itself, whatever its name is now
                 return _mark(found), source.read_buffer()
         except OSError:
             return None
@@ -83,7 +83,7 @@ class PrivateFolder:
             os.close(file)
 
     def copy(self, source: Path, name: str) -> bool:
-        """Copy a file into the folder: it appears whole, or not at all. Whether it is there."""
+        """Copy a file into the folder: it appears whole, or not at all. Returns whether it exists."""
         partial = f"{name}.{secrets.token_hex(8)}{PARTIAL}"
         try:
             with source.open("rb") as taken, open(self._new(partial), "wb") as made:
@@ -97,7 +97,7 @@ class PrivateFolder:
         return False
 
     def touch(self, name: str) -> bool:
-        """Make an empty file. Whether that was possible; it is not where the name is taken."""
+        """Make an empty file. Returns whether that was possible; it is not if the name is taken."""
         try:
             os.close(self._new(name))
         except OSError:
@@ -105,7 +105,7 @@ class PrivateFolder:
         return True
 
     def rename(self, old: str, new: str) -> bool:
-        """Whether the file has its new name."""
+        """Rename a file; returns whether it has its new name."""
         try:
             os.rename(old, new, src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor)
         except OSError:
@@ -113,7 +113,7 @@ class PrivateFolder:
         return True
 
     def remove(self, name: str) -> bool:
-        """Whether no file has that name any more."""
+        """Remove a file; returns whether the name is free."""
         try:
             os.unlink(name, dir_fd=self._descriptor)
         except FileNotFoundError:
@@ -128,13 +128,13 @@ class PrivateFolder:
 
 
 def make_private(path: Path) -> None:
-    """Make the folder; raises FileExistsError whatever it is that has its name, and what else the system says."""
+    """Make the folder; raises FileExistsError if anything has its name, and other errors of the system."""
     os.mkdir(path, 0o700)
 
 
 def opened_or_made(path: Path) -> PrivateFolder | None:
-    """The folder, made if it is not there; None if the system does not allow that, which costs speed and nothing else.
-    Raises WatersmeetError if it is there and not ours alone."""
+    """The folder, made if it does not exist; None if the system does not allow that, which costs only speed. Raises
+    WatersmeetError if it exists and is not private."""
     try:
         with suppress(FileNotFoundError):
             return PrivateFolder(path)
@@ -150,7 +150,7 @@ def _mark(found: os.stat_result) -> Mark:
 
 
 def _foreign(found: os.stat_result) -> str | None:
-    """What is wrong with a folder that should be ours alone."""
+    """Why a folder is not private; None if it is."""
     if stat.S_ISLNK(found.st_mode):
         return "it is a link"
     if not stat.S_ISDIR(found.st_mode):

@@ -1,9 +1,9 @@
-"""`query.json`: what identifies the query that a checkpoint is for, mark by mark, so that differences can be named.
+"""`query.json`: the marks that identify the query of a checkpoint, one by one, so that differences can be named.
 
     {"format": 2, "fingerprint": {name: mark, ...}, "crc": ...}
 
-Every manifest has the hash of these marks. So no other query passes where this file is missing, damaged or exchanged;
-and where the query is the same by the hash, the file is written anew.
+Every manifest has the hash of these marks. So no other query is accepted if this file is missing, damaged or exchanged;
+and if the hash says that the query is the same, the file is written again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def hash_of(marks: Marks) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What the file says."""
+    """The contents of the file."""
 
     format: int
     marks: dict[str, str]
@@ -44,7 +44,7 @@ class Kept:
 
 
 def read_marks(path: Path) -> Kept | None:
-    """What the file says; None if there is none. Refused by name: a damaged one, and one of another format."""
+    """The contents of the file; None if it does not exist. A damaged file or another format is refused by name."""
     with reading(path):
         try:
             data = read_plain(path)
@@ -58,7 +58,7 @@ def read_marks(path: Path) -> Kept | None:
 
 
 def write_marks(path: Path, marks: Marks) -> None:
-    """Have the file say these, unless it does; refused if there is something else than a file."""
+    """Write these marks, unless the file has them; refused if the path is not a plain file."""
     content = sealed(json.dumps({"format": FORMAT_VERSION, "fingerprint": dict(marks)}).encode())
     with reading(path):
         try:

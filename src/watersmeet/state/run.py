@@ -29,7 +29,7 @@ Mask = npt.NDArray[np.bool_]
 
 CODE_BITS = 63
 RUN_BYTES_MAX = 1 << 28
-"""Of a run that is put together: a merge has it in memory twice. (Arrow's offsets into values end at 2 GiB.)"""
+"""The limit for a merged run: a merge has it in memory twice. (Arrow's offsets into values end at 2 GiB.)"""
 _WIDTHS = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}
 
 
@@ -49,7 +49,7 @@ class Run:
     rank_base: int = 0
     sieve: Sieve | None = None
     widest: int | None = None
-    """What the payload of no row exceeds, in bytes; None: not known yet."""
+    """An upper bound for the payload of a row, in bytes; None: not known yet."""
 
     @property
     def rows(self) -> int:
@@ -68,7 +68,7 @@ class Run:
         return slice(int(self.starts[0]), int(self.starts[-1]))
 
     def kept_bytes(self) -> int:
-        """The bytes of the kept columns, row by row: key, event time and payload, without what makes them a run."""
+        """The bytes of the kept columns, row by row: key, event time and payload, without the run's index."""
         keys = sum(_column_bytes(column) for column in self.keys.columns) * self.rows // max(1, len(self.hashes))
         return keys + self.payload_bytes() + (0 if self.codes is None else self.codes.itemsize * self.rows)
 
@@ -128,7 +128,7 @@ def merge_runs(runs: Sequence[Run], *, may_split_keys: bool = True) -> list[Run]
 
 
 def merge_in_parts(runs: Sequence[Run], *, may_split_keys: bool = True) -> Iterator[Run]:
-    """The same runs one by one: who lets go of each before he takes the next never has them all in memory."""
+    """The same runs one by one: a caller that drops each run before taking the next never has all in memory."""
     for part in _in_parts(runs, may_split_keys):
         yield from _merged(part)
 
@@ -157,7 +157,7 @@ def _in_parts(runs: Sequence[Run], may_split_keys: bool) -> list[list[Run]]:
 
 
 def _own_bytes(run: Run) -> int:
-    """The bytes of a run's keys and rows, without what makes it a run."""
+    """The bytes of a run's keys and rows, without its index."""
     return sum(map(_column_bytes, (*run.keys.columns, *_rows_of(run).columns)))
 
 
@@ -310,8 +310,8 @@ def take_rows(batch: pa.RecordBatch, rows: Ints) -> pa.RecordBatch:
 
 
 def _gathered(batches: Sequence[pa.RecordBatch], rows: Ints) -> pa.RecordBatch:
-    """Rows of several batches, by number from the first to the last: one column after the other, so that no more than
-    one of them is in memory a third time."""
+    """Rows of several batches, numbered through from the first to the last batch. Columns are gathered one by one, so
+    that only one of them is in memory a third time."""
     columns = [take(_one_array([b.column(i) for b in batches]), rows) for i in range(batches[0].num_columns)]
     return pa.RecordBatch.from_arrays(columns, schema=batches[0].schema)
 
@@ -383,7 +383,7 @@ def _bits(column: pa.Array) -> npt.NDArray[np.signedinteger] | None:
 
 
 def _column_bytes(column: pa.Array) -> int:
-    """The bytes of a column's values; those that say which are NULL do not count."""
+    """The bytes of a column's values, without the validity bitmap."""
     if pa.types.is_primitive(column.type) or pa.types.is_decimal(column.type):
         return -(-column.type.bit_width * len(column) // 8)
     return int(column.nbytes)

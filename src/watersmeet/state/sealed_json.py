@@ -1,6 +1,6 @@
 """JSON objects that end with a checksum of themselves: {..., "crc": CRC-32 of all bytes before its comma}.
 
-Whoever does not know of it reads plain JSON with one more key.
+Other readers see plain JSON with one more key.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def sealed(text: bytes) -> bytes:
 
 
 def unsealed(data: bytes) -> tuple[dict[str, Any], bool]:
-    """The object, and whether it had a checksum; raises Damage if that does not match, or if it is no object."""
+    """The object, and whether it had a checksum; raises Damage if the checksum is wrong, or if it is not an object."""
     seal = _SEAL.search(data, max(0, len(data) - _SEAL_BYTES_MAX))
     if seal is not None and zlib.crc32(memoryview(data)[: seal.start()]) != int(seal[1]):
         raise Damage("its checksum does not match its bytes")

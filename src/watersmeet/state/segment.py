@@ -5,8 +5,8 @@
 A run is three batches: `keys` (hash and key values, per distinct key), `counts` (rows per key, in as few bytes as
 they need), and `rows` (codes and payload; absent when a store keeps neither). The footer says where they are, and holds
 each schema once: segments of few rows must not be mostly schemas. Opening a segment maps the file; no row is read
-before it is needed. The checksum covers the whole file and is kept by the manifest, not by the file: a file cannot
-vouch for itself. Segments of format 1 (IPC streams, `starts` instead of `counts`) are still read.
+before it is needed. The checksum covers the whole file. The manifest has it, not the file: a file cannot vouch for
+itself. Segments of format 1 (IPC streams, `starts` instead of `counts`) are still read.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ALIGNMENT = 64
 _UNREADABLE = (
     OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, pa.ArrowException,
 )  # fmt: skip
-"""What bytes that are no segment may raise in their reader."""
+"""The errors that invalid bytes may raise in the reader of a segment."""
 HASH_FIELD, COUNT_FIELD, CODE_FIELD = "_hash", "_count", "_code"
 
 
@@ -46,7 +46,7 @@ class Checksum:
 
 
 class _ChecksumWriter:
-    """A file that remembers the checksum of what went through it."""
+    """A file that computes the checksum of all bytes written."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file, self.length, self.crc, self.closed = file, 0, 0, False
@@ -114,7 +114,7 @@ def _unreadable(name: str, error: Exception) -> CorruptSegmentError:
 
 
 def checksum_of(path: Path) -> Checksum:
-    """The checksum of a file as it is now."""
+    """The present checksum of a file."""
     length = crc = 0
     with open_to_read(path) as file:
         while block := file.read(1 << 22):
@@ -140,7 +140,7 @@ def _write_run(out: _ChecksumWriter, run: Run, schemas: list[pa.Schema]) -> dict
 
 
 def compact(run: Run) -> Run:
-    """A run that shares arrays with a longer one (a cut by hash), with arrays of its own."""
+    """A copy, with its own arrays, of a run that shares arrays with a longer one (a cut by hash)."""
     lengths = [len(run.codes)] if run.codes is not None else []
     lengths += [run.payload.num_rows] if run.payload.num_columns else []
     if run.rank_base == 0 and run.starts[0] == 0 and all(length == run.rows for length in lengths):
@@ -199,7 +199,7 @@ def _without_first(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _write_batch(out: _ChecksumWriter, batch: pa.RecordBatch, schemas: list[pa.Schema]) -> tuple[int, int, int]:
-    """Where the batch lies, and the number of its schema."""
+    """Write a batch; returns its start, its length and the number of its schema."""
     if batch.schema not in schemas:
         schemas.append(batch.schema)
     start = out.align()
@@ -208,7 +208,7 @@ def _write_batch(out: _ChecksumWriter, batch: pa.RecordBatch, schemas: list[pa.S
 
 
 def _slice(buffer: pa.Buffer, start: int, length: int) -> pa.Buffer:
-    """A part of a buffer; Arrow itself does not mind where it ends."""
+    """A part of a buffer, with the bounds check that Arrow does not make."""
     if not 0 <= start <= start + length <= buffer.size:
         raise ValueError(f"it has no bytes {start} to {start + length}")
     return buffer.slice(start, length)

@@ -1,7 +1,7 @@
-"""Which part of a file's bytes is whose, where extents of several slots name one file.
+"""Each slot's share of a file's bytes, where extents of several slots name one file.
 
-That is so after a change of slots, until merges have written the rows anew. Bytes are divided by rows, among the slots
-that probe the file if there are any. So the bytes of all slots add up to those of the files.
+Slots share files after a change of slots, until merges have rewritten the rows. Bytes are divided in proportion to
+rows, among the slots that probe the file if there are any. So the bytes of all slots add up to those of the files.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from watersmeet.state.manifest import ExtentRef, SegmentRef
 
 Shares = Mapping[str, float]
-"""By name of a segment; one that is not named is the slot's own."""
+"""Shares by segment name; a segment that is missing here belongs to the slot alone."""
 NO_SHARES: Shares = {}
 
 
 def byte_shares(stage: Sequence[Sequence[ExtentRef]]) -> list[Shares]:
-    """Per slot of a stage, given the extents of every slot: its share of files that several slots name."""
+    """Per slot of a stage, its shares of files that several slots name, given the extents of every slot."""
     shares: list[dict[str, float]] = [{} for _ in stage]
     first: dict[str, int] = {}
     shared = {e.segment for slot, held in enumerate(stage) for e in held if first.setdefault(e.segment, slot) != slot}
@@ -39,7 +39,7 @@ def byte_shares(stage: Sequence[Sequence[ExtentRef]]) -> list[Shares]:
 
 
 def bytes_of(names: Iterable[str], segments: Mapping[str, SegmentRef], shares: Shares) -> int:
-    """The bytes of some files that are a slot's own."""
+    """A slot's share of the bytes of some files."""
     return sum(own_bytes(segments[name], shares) for name in names)
 
 

@@ -4,8 +4,8 @@ Hashes are spread evenly, so with `RANGES_PER_KEY` ranges for every key seven of
 one. A search in a long run costs several cache misses per key, a look into the sieve one. A sieve is made when a
 segment is mapped and lives as long as the mapping: a byte or two per distinct key that no file holds.
 
-The range of a hash depends on the width of the ranges only, and that on how dense the keys of a run are. So what a
-delta looks up in the sieves of many runs it computes once for every width, of which there are few: see `Lookup`.
+The range of a hash depends only on the width of the ranges, and the width on the density of keys in a run. So a delta
+that is looked up in the sieves of many runs computes its ranges once per width. There are few widths: see `Lookup`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Sieve:
     bits: npt.NDArray[np.uint8]
 
     def may_have(self, lookup: Lookup, low: int, high: int) -> npt.NDArray[np.int64]:
-        """Which of the hashes low .. high may be those that the sieve was made of; all must lie between its ends."""
+        """Which of the hashes low .. high may be among those of the sieve; all must lie between its ends."""
         places, bits = lookup.places(self.shift)
         if high - low < len(places):
             places, bits = places[low:high], bits[low:high]
@@ -64,7 +64,7 @@ def sieve_of(hashes: npt.NDArray[np.uint64]) -> Sieve | None:
     shift = max(0, (high - low).bit_length() - (RANGES_PER_KEY * len(hashes)).bit_length())
     first, last = low >> shift + 3, high >> shift + 3
     if 8 * first < last:
-        first = 0  # a few bytes more, and no difference to take for every hash
+        first = 0  # costs a few bytes, and saves a subtraction per hash
     marks = np.zeros((last - first + 1) * 8, dtype=np.bool_)
     marks[(hashes >> np.uint64(shift)) - np.uint64(first << 3)] = True
     return Sieve(first, shift, np.packbits(marks, bitorder="little"))

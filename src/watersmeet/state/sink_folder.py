@@ -1,14 +1,14 @@
-"""The folder of a file sink on a local path: who owns it, which epochs its log has for good, and what is left over.
+"""The folder of a file sink on a local path: its owner, the durable epochs of its log, and leftover files.
 
     out/
       part-...                      results; readers through Spark see those that the log names
       _spark_metadata/<epoch>       Spark's log (`log_folder.py`)
       _spark_metadata/.watersmeet   the owner: the checkpoint whose epochs the log counts; made exclusively
-      .watersmeet-<checkpoint>-*    files that Spark's writers have made for an epoch that is being sent
+      .watersmeet-<checkpoint>-*    files of Spark's writers for an epoch that is being sent
 
-An epoch is in the log for good when its files, the log's entry and all folders on the way are synced, in this order:
-files are never named before they are durable, so an entry that is whole names whole files. An entry that a power cut
-has torn is removed, and its epoch sent again.
+An epoch is durable in the log when its files, the log's entry and all folders on the path are synced, in this order:
+files are durable before they are named, so a whole entry names whole files. An entry torn by a power cut is removed,
+and its epoch is sent again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from watersmeet.state.storage import local_path, make_folder, remove, sync_file,
 LOG_FOLDER = "_spark_metadata"
 SYNCS_AT_ONCE = 8
 _SUFFIX = re.compile(r"part-\d+-[0-9a-f-]{36}[.-](c\d+\.)?")
-"""What Spark's writers put before the suffix that says what a file is."""
+"""The part of a file name by Spark's writers before the suffix of the format."""
 Parts = Sequence[tuple[Path, ResultFile]]
 
 
@@ -43,12 +43,12 @@ class SinkFolder:
         return LogFolder(self.folder / LOG_FOLDER)
 
     def prepare(self) -> None:
-        """Make the folder and that of its log, durably."""
+        """Make the folder and its log folder durably."""
         make_folder(self.log.folder)
         sync_way_to(self.log.folder)
 
     def knows(self, epoch: int) -> bool:
-        """Whether the log has an epoch; an entry that a power cut has torn is removed."""
+        """Whether the log has an epoch; an entry torn by a power cut is removed."""
         name = self.log.entry(epoch)
         if name is None or self.log.is_whole(name):
             return name is not None
@@ -63,15 +63,15 @@ class SinkFolder:
         self.log.sync([name])
 
     def deliver(self, epoch: int, write: Callable[[], Parts], name: Callable[[Parts], None]) -> None:
-        """Have an epoch in the log for good: unless it is known, `write` its part files, durably, and `name` them in
+        """Make an epoch durable in the log. Unless the log has it, `write` its part files durably, and `name` them in
         the log."""
         if not self.knows(epoch):
             name(write())
         self.settle(epoch)
 
     def take_in(self, staged: Path, maker: Maker, epoch: int) -> Parts:
-        """Make part files of what Spark has written into a folder below this one, with a log of its own: durable, under
-        names of ours, in the same partitions. Nobody reads them until the log names them."""
+        """Turn files that Spark has written into a staging folder, with its own log, into part files: durable, with our
+        names, in the same partitions. Nobody reads them until the log names them."""
         sources = [local_path(line["path"]) for line in _lines(staged / LOG_FOLDER / "0")]
         with ThreadPoolExecutor(SYNCS_AT_ONCE) as pool:
             list(pool.map(sync_file, sources))
@@ -89,15 +89,15 @@ class SinkFolder:
         return target, ResultFile(target.name, status.st_size, status.st_mtime_ns // 1_000_000)
 
     def leftovers(self, maker: Maker) -> frozenset[str]:
-        """What was made for the checkpoint and may be left over, as paths in the folder: part files, whether the log
-        names them or not, files that were not sent yet, and unfinished entries of the log."""
+        """Files of the checkpoint that may be left over, as paths in the folder: part files, whether the log names them
+        or not, files not sent yet, and unfinished entries of the log."""
         found = {str(path.relative_to(self.folder)) for path in self._parts() if maker.has_made(path.name)}
         found |= {path.name for path in self.folder.glob(f"{maker.staging}*")}
         return frozenset(found | {f"{LOG_FOLDER}/{name}" for name in self.log.unfinished()})
 
     def sweep(self, seen: Iterable[str]) -> int:
-        """Remove those of the leftovers that the log does not name; how many they were. Where the log has gaps or
-        cannot be read, nothing is known of part files, and they stay."""
+        """Remove the leftovers that the log does not name, and return their number. If the log has gaps or cannot be
+        read, part files stay."""
         stale = {Path(name) for name in seen}
         parts = {path for path in stale if path.name.startswith("part-")}
         if parts:
@@ -108,7 +108,7 @@ class SinkFolder:
         return len(stale)
 
     def _parts(self) -> Iterator[Path]:
-        """Part files, also in folders of partitions."""
+        """Part files, including those in partition folders."""
         for path in self.folder.iterdir() if self.folder.is_dir() else ():
             if path.name.startswith("part-"):
                 yield path
@@ -116,8 +116,8 @@ class SinkFolder:
                 yield from path.rglob("part-*")
 
     def _named(self) -> set[str] | None:
-        """The files that the log names, by their names in whatever folder (no two are the same); None if it is not
-        known. A compact entry has all that the entries before it have."""
+        """The names of all files in the log, without folders (names are unique); None if unknown. A compact entry
+        repeats all entries before it."""
         entries = self.log.entries()
         last = max((i for i, name in enumerate(entries) if name.endswith(COMPACT)), default=0)
         numbers = [number_of(name) for name in entries[last:]]

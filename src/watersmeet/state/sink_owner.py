@@ -1,8 +1,8 @@
-"""Who writes into the folder of a file sink: one checkpoint, for as long as the log of the folder lives.
+"""The owner of a file sink's folder: one checkpoint, for as long as the log of the folder exists.
 
-The log counts epochs of that checkpoint. A second query would find its own first epochs in there and leave them out:
-so the first query to start leaves a mark in the log's folder, made exclusively, which readers do not look at, and
-whoever finds the mark of another checkpoint is refused before it writes anything.
+The log counts epochs of that checkpoint. A second query would find its own first epochs in the log and skip them. So
+the first query creates a mark in the log's folder, exclusively; readers ignore it. A query that finds the mark of
+another checkpoint is refused before it writes anything.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MARK = ".watersmeet"
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A checkpoint, by its uid; where it was and what its query was called when it took the folder."""
+    """A checkpoint, by its uid, with its location and query name when it took the folder."""
 
     checkpoint: str
     location: str
@@ -27,7 +27,7 @@ class Owner:
         return json.dumps(asdict(self), indent=1).encode()
 
     def require(self, path: str, mark: str, found: bytes) -> None:
-        """Refuse the folder at `path` if the mark that was found in it is that of another checkpoint."""
+        """Refuse the folder at `path` if the mark found in it is of another checkpoint."""
         try:
             other = Owner(**json.loads(found))
         except (ValueError, TypeError):

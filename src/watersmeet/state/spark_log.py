@@ -1,15 +1,15 @@
-"""Spark's own log of the query, in the folder `spark` of the checkpoint, as far as it concerns us. Nothing is written.
+"""A reader of Spark's own log of the query, in the folder `spark` of the checkpoint. Nothing is written.
 
-    metadata          {"id": ...}: which query's log it is
+    metadata          {"id": ...}: the id of the query
     offsets/<batch>   written before a batch runs: a version, a line of metadata, and a line per source
     commits/<batch>   written after it
     sources/<n>/      the files that file source n has listed, by number; its offsets are {"logOffset": number}
 
-Batches are numbered from 0, without gaps. A batch is known by the id of the query and all that stands in its offsets
-file, not by the offsets alone: those of file sources are small numbers, which another batch has as well. The metadata
-line contains the time at which Spark made the batch.
+Batches are numbered from 0, without gaps. A batch is identified by the id of the query and the whole offsets file, not
+by the offsets alone: offsets of file sources are small numbers, which other batches have too. The metadata line
+contains the time at which Spark made the batch.
 
-Known limitation: of the logs of file sources only their length is looked at, not their contents.
+Known limitation: only the length of the logs of file sources is checked, not their contents.
 """
 
 from __future__ import annotations
@@ -23,34 +23,34 @@ from pathlib import Path
 from typing import Protocol
 
 TEXT_BYTES_MAX = 1 << 16
-"""Offsets that are longer are kept as a hash only. Kafka's take some 15 bytes for each partition."""
+"""Longer offsets are kept as a hash only. Kafka's take some 15 bytes per partition."""
 LINES_BEFORE_SOURCES = 2
 NO_QUERY = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """The offsets that a micro-batch ended with, as Spark has written them down before it ran."""
+    """The end offsets of a micro-batch, as Spark has written them before it ran."""
 
     query: str
-    """Spark's id of the query that has made the batch."""
+    """Spark's id of the query that made the batch."""
     hash: str
     text: str = field(default="", compare=False)
-    """The file itself; empty if it is long."""
+    """The text of the file; empty if it is long."""
 
     @property
     def has_copy(self) -> bool:
-        """Whether the text is what was there, byte for byte."""
+        """Whether the text is an exact copy of the file."""
         return _hash(self.text.encode()) == self.hash
 
     @property
     def sources(self) -> list[str]:
-        """What each source has reached; nothing if the text was not kept."""
+        """The offset of each source; empty if the text was not kept."""
         return _sources(self.text.encode())
 
 
 class Ended(Protocol):
-    """What ends with a batch, and may name its offsets: a manifest."""
+    """The last batch of a state, and perhaps its offsets: a manifest has them."""
 
     @property
     def batch(self) -> int | None: ...
@@ -60,20 +60,20 @@ class Ended(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LogEnd:
-    """Where Spark's log ends, and what it says of the batch that a state ends with."""
+    """The end of Spark's log, and its entry for the last batch of a state."""
 
     query: str = NO_QUERY
     planned: int | None = None
-    """The last batch that it has offsets of: it has run, or is the next to be run."""
+    """The last batch with offsets in the log: it has run, or it is the next to run."""
     committed: int | None = None
     offsets: Offsets | None = None
-    """Those of the state's last batch."""
+    """The offsets of the state's last batch."""
     short_sources: tuple[int, ...] = ()
     """File sources whose own logs do not reach the offsets of the last batch."""
 
     @property
     def ran(self) -> int:
-        """The last batch that has run to its end; -1 if none has. The last one that is planned may have."""
+        """The last batch that has completed for certain; -1 if none. The last planned batch may have completed too."""
         return max(-1 if self.committed is None else self.committed, -1 if self.planned is None else self.planned - 1)
 
 
@@ -84,7 +84,7 @@ class SparkLog:
         self.folder = folder
 
     def end(self, last: Ended | None) -> LogEnd:
-        """Where the log ends, and what it says of the batch that `last` ends with."""
+        """The end of the log, and its entry for the last batch of `last`."""
         planned, batch = self._last("offsets"), None if last is None else last.batch
         return LogEnd(
             self.query(),
@@ -95,32 +95,32 @@ class SparkLog:
         )
 
     def query(self) -> str:
-        """The id of the query; empty if the log does not say."""
+        """The id of the query; empty if the log has none."""
         try:
             return str(json.loads((self.folder / "metadata").read_bytes())["id"])
         except (OSError, ValueError, LookupError, TypeError):
             return NO_QUERY
 
     def offsets(self, batch: int) -> Offsets | None:
-        """What a batch ended with; None if the log does not say."""
+        """The end offsets of a batch; None if the log has none."""
         data = self._read(batch)
         if data is None:
             return None
         return Offsets(self.query(), _hash(data), data.decode(errors="ignore") if len(data) <= TEXT_BYTES_MAX else "")
 
     def around(self, batch: int) -> tuple[Offsets | None, Offsets | None]:
-        """The offsets that a batch starts from, and those that it ends with."""
+        """The start and end offsets of a batch."""
         return self.offsets(batch - 1), self.offsets(batch)
 
     def short_sources(self, offsets: Iterable[str]) -> Iterator[int]:
-        """File sources that have not listed, by their own logs, what the offsets name."""
+        """File sources whose own logs do not reach these offsets."""
         for source, line in enumerate(offsets):
             reached = file_number(line)
             if reached is not None and reached > self._listed(source):
                 yield source
 
     def numbers(self, folder: str) -> list[int]:
-        """The batches that a folder of the log has a file of, in order."""
+        """The numbers of the batches with a file in a folder of the log, in order."""
         return sorted(int(name) for name in _names(self.folder / folder) if name.isdecimal())
 
     def _last(self, folder: str) -> int | None:
@@ -138,7 +138,7 @@ class SparkLog:
 
 
 def file_number(line: str) -> int | None:
-    """How many times a file source has listed new files, if these are the offsets of one."""
+    """The log offset in a line of offsets, if it is that of a file source."""
     try:
         value = json.loads(line)
     except ValueError:

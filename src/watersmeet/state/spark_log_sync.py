@@ -1,14 +1,14 @@
-"""What Spark keeps of a stream, in the folder `spark` of a checkpoint: made durable before a manifest rests on it.
+"""Spark's logs of a stream, in the folder `spark` of a checkpoint: made durable before a manifest depends on them.
 
-| log             | says                           | lost while the manifest of its batch is there                   |
+| log             | content                        | if it is lost and the manifest of its batch is not              |
 |-----------------|--------------------------------|-----------------------------------------------------------------|
 | `offsets/<n>`   | where batch n ends             | Spark makes another batch n, which the state takes for the same |
-| `sources/i/<m>` | which files offset m stands for | they come again, in another batch                               |
+| `sources/i/<m>` | the files of offset m          | they come again, in another batch                               |
 | `commits/<n>`   | batch n is done                | Spark hands batch n over again: it is known                     |
 
-So offsets and sources are synced before each commit (`sync`; begun while the job runs), and commits are not. What was
-planned after the last manifest may be torn after a power cut, or lack a part: then it is removed before Spark starts
-(`mend`), and Spark plans that batch anew. Nothing of it is in the state.
+So offsets and sources are synced before each commit (`sync`; started while the job runs), and commits are not. After a
+power cut, entries of a batch after the last manifest may be torn or missing. Then they are removed before Spark starts
+(`mend`), and Spark plans that batch again. The state has no rows of it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from watersmeet.state.storage import remove, sync_file, sync_folder, writing
 
 
 class SparkLogSync:
-    """The logs of one stream, and what of them this driver knows to be durable."""
+    """The logs of one stream, and the entries that this driver knows to be durable."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -33,13 +33,13 @@ class SparkLogSync:
         self._syncing: Future[None] | None = None
 
     def begin_sync(self) -> None:
-        """Start to sync what is new, beside what the caller goes on with."""
+        """Start to sync new entries in the background."""
         pool = ThreadPoolExecutor(1, "watersmeet-sync")
         self._syncing = pool.submit(self._sync)
         pool.shutdown(wait=False)
 
     def sync(self) -> None:
-        """When it returns, all that Spark has logged of batches up to the running one is durable."""
+        """Make all entries of batches up to the running one durable."""
         syncing, self._syncing = self._syncing, None
         with writing(self.folder):
             self._sync() if syncing is None else syncing.result()
@@ -64,8 +64,8 @@ class SparkLogSync:
         sync_folder(self.folder.parent)
 
     def mend(self, last_batch: int | None) -> None:
-        """Remove what a power cut has left torn or incomplete of batches after the last one in the state. What the
-        state rests on was durable: if it is torn nevertheless, that is damage, and Spark will complain about it."""
+        """Remove torn or incomplete entries of batches after the last one in the state. Entries that the state depends
+        on were durable: if one is torn nevertheless, that is damage, and Spark will report it."""
         offsets, rests_on = self._offsets, -1 if last_batch is None else last_batch
         planned = [name for name in offsets.entries() if number_of(name) > rests_on]
         torn = [log for log in self._sources() if self._drop_torn(log, self._reached(log, last_batch))]
@@ -78,7 +78,7 @@ class SparkLogSync:
             remove(self.folder / ".metadata.crc")
 
     def _reached(self, source: LogFolder, last_batch: int | None) -> float:
-        """The last entry of a source that the state rests on."""
+        """The last entry of a source that the state depends on."""
         if last_batch is None:
             return -1
         ends = list(self._ends(str(last_batch))) if self._offsets.entry(last_batch) else []
@@ -87,7 +87,7 @@ class SparkLogSync:
         return inf if found is None else found
 
     def _drop_torn(self, log: LogFolder, reached: float) -> bool:
-        """Remove the last entries, down to one that was reached, as far as they are torn; whether there were some."""
+        """Remove torn entries from the end of the log, but none up to `reached`; returns whether there were any."""
         found = False
         for name in reversed(log.entries()):
             if number_of(name) <= reached or not self._is_torn(log, name):
@@ -113,7 +113,7 @@ class SparkLogSync:
         for line in (self._offsets.folder / name).read_bytes().decode(errors="replace").splitlines()[2:]:
             try:
                 value = json.loads(line)
-            except ValueError:  # a source may write what it likes
+            except ValueError:  # offsets may have any format
                 value = None
             end = value.get("logOffset") if isinstance(value, dict) else None
             yield end if isinstance(end, int) else None

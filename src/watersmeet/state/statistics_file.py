@@ -1,4 +1,4 @@
-"""`statistics.arrow`: what is known of partition groups. Nothing depends on it, so what cannot be read is begun anew.
+"""`statistics.arrow`: partition group statistics. Nothing depends on them, so an unreadable file is ignored.
 
     an Arrow file | CRC-32 of that | "WSTA"
 
@@ -21,7 +21,7 @@ _ARROW = b"ARROW1"
 
 
 def write_statistics(folder: Path, table: pa.Table) -> None:
-    """Keep a table; not worth a sync."""
+    """Write a table, without a sync."""
     out = pa.BufferOutputStream()
     with pa.ipc.new_file(out, table.schema) as writer:
         writer.write_table(table)
@@ -33,7 +33,7 @@ def write_statistics(folder: Path, table: pa.Table) -> None:
 
 
 def read_statistics(folder: Path) -> pa.Table | None:
-    """The table that an earlier run has kept; None if there is none that can be read."""
+    """The table of an earlier run; None if there is no readable one."""
     try:
         data = _verified(read_plain(folder / STATISTICS))
         if data is None:

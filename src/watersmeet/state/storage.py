@@ -1,7 +1,7 @@
 """State IO: the few operations a checkpoint needs, over a local or shared POSIX folder.
 
-`create` is put-if-absent and atomic: a reader sees the whole value or none, and of two writers one is told. Bytes are
-synced before the name appears, so a name that exists after a power cut has its bytes. No link is followed
+`create` is put-if-absent and atomic: a reader sees the whole value or none, and of two writers one gets False. Bytes
+are synced before the name appears, so a name that exists after a power cut has its bytes. No link is followed
 (`state/plain_files.py`). Other kinds of storage are refused by name; they would implement the same four operations.
 """
 
@@ -40,7 +40,7 @@ def local_path(location: str) -> Path:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """What the system has against writing a file, as an error that says what to do."""
+    """Turn an error of the system while a file is written into one that says what to do."""
     try:
         yield
     except OSError as error:
@@ -54,8 +54,8 @@ def writing(path: Path) -> Iterator[None]:
 def write_durably(
     path: Path, write: Callable[[BinaryIO], Written], *, replace: bool = False, temporary: Path | None = None
 ) -> Written | None:
-    """Write a file so that it appears whole, synced, or not at all; None if it exists already and `replace` is off;
-    a CheckpointError says what the system has against it. `temporary` is the file that it is until then."""
+    """Write a file so that it appears whole and synced, or not at all. Returns None if it exists and `replace` is off;
+    raises CheckpointError if the system refuses. `temporary` is the file to write before the rename."""
     temporary = temporary or path.parent / f"{TEMPORARY}{uuid.uuid4().hex}"
     with writing(path):
         return _write_durably(path, write, temporary, replace=replace)
@@ -93,7 +93,7 @@ def create(path: Path, data: bytes) -> bool:
 
 
 def replace_unsynced(path: Path, data: bytes) -> None:
-    """Put a file that nothing depends on: it appears whole, or not at all, or is gone after a power cut."""
+    """Put a file that nothing depends on: it appears whole or not at all, and may be lost in a power cut."""
     temporary = path.parent / f"{TEMPORARY}{uuid.uuid4().hex}"
     with writing(path):
         try:
@@ -106,7 +106,7 @@ def replace_unsynced(path: Path, data: bytes) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, or a link; what is neither stays."""
+    """Remove a file or a link; anything else stays."""
     with suppress(FileNotFoundError, IsADirectoryError):
         path.unlink()
 
@@ -120,7 +120,7 @@ def names(folder: Path) -> list[str]:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder, and those above it that are missing; the names of all that are new are synced."""
+    """Make a folder and its missing parents; the names of all new folders are synced."""
     if folder.is_dir():
         return
     make_folder(folder.parent)
@@ -129,9 +129,9 @@ def make_folder(folder: Path) -> None:
 
 
 def sync_way_to(folder: Path) -> None:
-    """Sync a folder and its name, the name of the folder above it, and so on: whoever has made them may not have."""
+    """Sync a folder, its name, and the names of all its parents: their makers may not have synced them."""
     for each in (folder, *folder.parents):
-        with suppress(PermissionError):  # then it is not ours, and older than all that is
+        with suppress(PermissionError):  # then the folder is not ours, and older than our folders
             sync_folder(each)
 
 

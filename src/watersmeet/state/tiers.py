@@ -5,24 +5,25 @@
 
 | event                             | what happens                                                              |
 |-----------------------------------|---------------------------------------------------------------------------|
-| an epoch starts                   | files that no manifest names any more leave memory (`host_sweep.py`), and |
-|                                   | what a slot has closed or let go (`leave`)                                |
-| a slot opens a segment, in memory | mapped, and what is mapped is verified by its checksum, once per process  |
-| ... in memory with other bytes    | it leaves memory (`spoiled_copies`), and is opened as one not in memory   |
-| ... not in memory                 | mapped where it lies, after its checksum is verified once per process     |
-| a slot writes a segment           | durable, and no more                                                      |
-| an epoch ends (`retain`)          | what is not to stay leaves memory; then what is new to it is copied there |
-|                                   | and, where this process has written it, mapped                            |
-| memory is full, read-only or gone | what cannot be copied is read where it lies, what cannot leave stays      |
+| an epoch starts                   | evicted: files that no manifest names any more (`host_sweep.py`), and     |
+|                                   | files that a slot has closed or dropped (`leave`)                         |
+| a slot opens a segment, in memory | mapped; the checksum of the mapped bytes is verified, once per process    |
+| ... in memory with other bytes    | evicted (`spoiled_copies`), and opened as one not in memory               |
+| ... not in memory                 | the durable file is mapped, after one verification per process            |
+| a slot writes a segment           | written to the durable tier only                                          |
+| an epoch ends (`retain`)          | files that must not stay are evicted; then new ones are copied to memory  |
+|                                   | and, if this process has written them, mapped                             |
+| memory is full, read-only or gone | files that cannot be copied are read from the durable tier; files that    |
+|                                   | cannot be evicted stay                                                    |
 
-Copies of what earlier epochs wrote are *fetched*: one in an epoch, or all at once where a slot finds nothing in memory.
+Segments of earlier epochs are *fetched* into memory: one per epoch, or all at once if a slot finds nothing in memory.
 They are counted in `fetched_bytes`.
 So memory never holds more than at the end of the epoch before or of this one. The budget counts the bytes of resident
-files of one slot; of files that other slots have rows in, too, its share, once they are in memory. A slot that fetches
-such a file counts all of it, and does so only where it finds nothing in memory. Files mapped by a running task stay
-readable after they are removed, so eviction needs no coordination between slots.
+files of one slot. Of a resident file that other slots share, it counts the slot's share. A slot that fetches a shared
+file counts all of it, and fetches it only if it finds nothing in memory. Files mapped by a running task stay readable
+after they are removed, so eviction needs no coordination between slots.
 
-Known limitation: a process that is idle keeps what it has mapped, until it runs its next task or ends.
+Known limitation: an idle process keeps its mapped files until it runs its next task or ends.
 """
 
 from __future__ import annotations
@@ -48,11 +49,11 @@ from watersmeet.state.storage import write_durably
 
 SUFFIX = ".seg"
 UNMAPPED_EVERY = 16
-"""A process looks every so many tasks for files that it has mapped and that others have removed."""
+"""After this many tasks, a process looks for mapped files that others have removed."""
 
 _tasks = count()
 _verified: dict[str, tuple[object, int]] = {}
-"""Durable files whose checksum this process has verified, with what tells whether they are the same: once is enough."""
+"""Durable files whose checksum this process has verified, each with a mark that shows a later change of the file."""
 
 
 def task_name(epoch: int, stage: int, slot: int) -> str:
@@ -60,18 +61,18 @@ def task_name(epoch: int, stage: int, slot: int) -> str:
 
 
 def segment_name(task: str, attempt: str, number: int) -> str:
-    """A name of its own for every attempt: two attempts of one task never write one file."""
+    """A unique name per attempt: two attempts of one task never write the same file."""
     return f"{task}-{attempt}-{number}{SUFFIX}"
 
 
 def epoch_of(name: str) -> int:
-    """The epoch that a segment was written in; version 0.1 wrote it with leading zeros."""
+    """The epoch in which a segment was written; version 0.1 wrote it with leading zeros."""
     return int(name.split("-", 1)[0])
 
 
 @dataclass(slots=True)
 class Tiers:
-    """The segments one slot can see, and the bytes it moved while it looked."""
+    """The segments that one slot can read, and the bytes that it moved between the tiers."""
 
     durable: Path
     memory: Path | None
@@ -86,13 +87,13 @@ class Tiers:
     _folder: PrivateFolder | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        """Opens the memory folder, or makes it; raises WatersmeetError if it is there and not ours alone."""
+        """Open or make the memory folder; raises WatersmeetError if it exists and is not private."""
         if self.memory is not None:
             self._folder = opened_or_made(self.memory)
 
     def leave(self, dead: Iterable[str], task: str) -> None:
-        """Take out of memory what this slot needs there no longer, and what failed attempts at this very task have
-        left; what others have taken out is unmapped. (What no manifest names any more: `state/host_sweep.py`.)"""
+        """Evict segments that this slot no longer needs in memory, and leftovers of failed attempts at this task. Files
+        that others have evicted are unmapped. (Segments that no manifest names: `state/host_sweep.py`.)"""
         if next(_tasks) % UNMAPPED_EVERY == 0:
             for folder in (self.durable, self.memory):
                 mapped.forget_missing(str(folder))
@@ -107,7 +108,7 @@ class Tiers:
                 self._folder.remove(name)
 
     def open(self, ref: SegmentRef) -> Runs:
-        """The (store, run) pairs of a segment whose rows are active, without their former generations. Raises
+        """The (store, run) pairs of a segment with active rows, without the generation column. Raises
         CorruptSegmentError with its name if its bytes are wrong."""
         runs = self._in_memory(ref)
         if runs is None:
@@ -116,22 +117,22 @@ class Tiers:
         return runs
 
     def peek(self, ref: SegmentRef) -> Runs:
-        """A segment that another stage keeps, wherever it lies; it is not counted here, nor will it be evicted."""
+        """A segment of another stage, from either tier; it is not counted here, and not evicted."""
         runs = self._in_memory(ref)
         return self._in_durable(ref) if runs is None else runs
 
     def read(self, ref: SegmentRef) -> Runs:
-        """A segment that is seldom read, mapped for the caller alone: what of it is not touched is not read, but for
-        its checksum, once per process."""
+        """A segment that is seldom read, mapped for this caller only. Untouched parts are not read, except for its
+        checksum, once per process."""
         self._verify(ref)
         return read_segment(self.durable / ref.name)
 
     def is_resident(self, name: str) -> bool:
-        """Whether a segment that was opened is in memory."""
+        """Whether an opened segment is in memory."""
         return name in self._resident
 
     def _in_memory(self, ref: SegmentRef) -> Runs | None:
-        """The runs of the resident copy; None if there is none with the bytes that the manifest means."""
+        """The runs of the resident copy; None if there is no copy with the right bytes."""
         if self._folder is None or (mark := self._folder.mark(ref.name)) is None:
             return None
         place = str(self.memory)
@@ -161,7 +162,7 @@ class Tiers:
             _verified[place] = found, ref.crc
 
     def write(self, name: str, runs: Iterable[tuple[int, Run]]) -> SegmentRef:
-        """Write a segment durably; no other attempt has its name (`segment_name`)."""
+        """Write a segment durably; its name must be unique to this attempt (`segment_name`)."""
         path = self.durable / name
         if self.attempts is not None:
             attempts.announce(self.attempts, name)
@@ -182,7 +183,7 @@ class Tiers:
         return self.durable
 
     def unwrite(self, names: Iterable[str]) -> None:
-        """Remove segments that this task has written and will not name: they were merged again at once."""
+        """Remove segments that this task has written and will not name, because it merged them again."""
         for name in names:
             assert name in self._written, f"segment {name} is not this task's own"
             (self.durable / name).unlink(missing_ok=True)
@@ -190,10 +191,10 @@ class Tiers:
     def retain(
         self, first_to_last: Iterable[SegmentRef], limit_bytes: int | None = None, shares: Shares = NO_SHARES
     ) -> None:
-        """Have the first segments of the slot's new state in memory, up to budget and limit, and none of the others.
+        """Keep the first segments of the slot's new state in memory, up to budget and limit, and evict all others.
 
-        Beside what is there and what is new, one segment is fetched at a time; all at once where nothing is there.
-        `shares` are of segments that other slots have rows in, too: these may evict them, and are not asked.
+        Besides resident and new segments, one more is fetched per call; all at once if none is resident. `shares` are
+        the slot's shares of segments that other slots use too; those slots may evict them without coordination.
         """
         if self._folder is None:
             return
@@ -217,7 +218,7 @@ class Tiers:
         self.resident_bytes = sum(costs[name] for name in self._resident)
         for ref in kept:
             if ref.name in self._written and ref.name in self._resident:
-                self._in_memory(ref)  # mapped at once: an epoch that merges pays for it, and not the next
+                self._in_memory(ref)  # map now: the epoch that merges pays for it, not the next one
 
     def _copied(self, ref: SegmentRef) -> bool:
         assert self._folder is not None
@@ -233,7 +234,7 @@ class Tiers:
 
 
 def _mark(place: str) -> tuple[int, int, int] | None:
-    """What a file has as long as nobody has written to it or put another in its place; None if there is no file."""
+    """A mark that changes when the file is written to or replaced; None if there is no file."""
     try:
         status = plain_status(place)
     except OSError:

@@ -1,8 +1,8 @@
 """How many bytes rows have: exactly, from the offsets of their values.
 
-A mean says nothing of a gather: the one wide row among many narrow ones may be what a thousand others meet. Where rows
-could have too many bytes together, they are measured one by one, or range by range; that costs two look-ups per column
-and row or range, whatever the values. What says which values are NULL does not count.
+A mean is useless for a gather: one wide row among many narrow ones may match a thousand others. Where rows together
+could have too many bytes, they are measured one by one, or range by range; that costs two look-ups per column and row
+or range, whatever the values. Validity bitmaps do not count.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def is_fixed(kind: pa.DataType) -> bool:
 
 
 def bytes_before(column: pa.Array, rows: Ints) -> Ints:
-    """The bytes of all values before some rows, given by number; up to and with the number of rows there are."""
+    """For each given row number, the bytes of all values before that row. The number of rows itself is allowed."""
     kind = column.type
     if pa.types.is_null(kind):
         return np.zeros(len(rows), dtype=np.int64)
@@ -40,7 +40,7 @@ def bytes_before(column: pa.Array, rows: Ints) -> Ints:
 
 
 def bytes_between(batch: pa.RecordBatch, first: Ints, after: Ints) -> Ints:
-    """The bytes of ranges of rows: from `first` up to `after`, which is not in it."""
+    """The bytes of ranges of rows, from `first` up to but not including `after`."""
     total = np.zeros(len(first), dtype=np.int64)
     for column in batch.columns:
         if is_fixed(column.type):
@@ -56,7 +56,7 @@ def row_bytes(batch: pa.RecordBatch, rows: Ints) -> Ints:
 
 
 def row_bytes_max(batch: pa.RecordBatch) -> int:
-    """What no row has more bytes than."""
+    """An upper bound for the bytes of a row."""
     total = 0
     for column in batch.columns:
         if is_fixed(column.type):
@@ -70,7 +70,7 @@ def row_bytes_max(batch: pa.RecordBatch) -> int:
 
 
 def _offsets(column: pa.Array) -> npt.NDArray[np.signedinteger] | None:
-    """Where the values of a column begin, and the last ends; None for types that say it otherwise."""
+    """The offsets of a column's values, and the end of the last; None for types without plain offsets."""
     kind = column.type
     if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind) or pa.types.is_large_list(kind):
         width: type[np.signedinteger] = np.int64

@@ -1,4 +1,4 @@
-"""Spark's answer to what the query asks: the type of an expression."""
+"""The type of an expression, by Spark's analyser."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ def spark_analysis(spark: SparkSession) -> Analyse:
 
 
 def _refused(spark: SparkSession, sql: str, error: PySparkException) -> QueryError:
-    """What Spark has against an expression, without its codes and positions: these are of a text that nobody typed."""
+    """Spark's error about an expression, without codes and positions: they refer to a text that the user did not
+    type."""
     if error.getCondition() == "UNRESOLVED_ROUTINE":
         name = error.getMessageParameters()["routineName"].strip("`")
         listed = jvm_class(spark, FUNCTIONS).functionSet().mkString(" ").split()

@@ -1,5 +1,5 @@
-"""What callers hand to the builder and the writer where text is expected: taken if it can only mean one thing, else
-refused with the text to write instead.
+"""Arguments of the builder and the writer where text is expected: accepted if the meaning is clear, else refused with
+the text to write instead.
 
 | given            | where                                      | taken as                                    |
 |------------------|--------------------------------------------|---------------------------------------------|
@@ -78,7 +78,7 @@ def duration(name: str, given: Any) -> str:
 
 
 def duration_us(name: str, given: Any) -> int:
-    """A duration of any length from 0, in microseconds; an error names what it is of."""
+    """A duration of 0 or more, in microseconds; an error contains `name`."""
     text = duration(name, given)
     try:
         return parse_duration_us(text, allow_zero=True)
@@ -125,7 +125,7 @@ def batch_function(given: Any) -> Callable[..., Any]:
 def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
     try:
         return inspect.signature(function)
-    except (TypeError, ValueError):  # some functions written in C do not tell
+    except (TypeError, ValueError):  # some functions written in C have no signature
         return None
 
 

@@ -1,5 +1,5 @@
-"""Results that pass through a stage on their way to the last one: packed as Arrow IPC bytes, and put aside while the
-stage reads its own rows. What is more than fits into a batch waits in a file without a name, which ends with the task.
+"""Results that pass through a stage on their way to the last one: packed as Arrow IPC bytes, and set aside while the
+stage reads its own rows. Results beyond the size of a batch are in a file without a name, which ends with the task.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from watersmeet.state.storage import writing
 from watersmeet.units import format_bytes
 
 ROW_BYTES_MAX = (1 << 31) - (1 << 20)
-"""Spark's rows end at 2 GiB."""
+"""A row in Spark has at most 2 GiB."""
 LENGTH_BYTES = 8
 
 
 class Aside:
-    """Packed results, in the order they came."""
+    """Packed results, in order of arrival."""
 
     def __init__(self, folder: Path, bytes_max: int = CHUNK_BYTES) -> None:
         """At most about `bytes_max` bytes are in memory, or one result."""
@@ -37,7 +37,7 @@ class Aside:
                 self._count += 1
 
     def take(self) -> Iterator[list[bytes]]:
-        """All that was put, some at a time; nothing is left."""
+        """Take out all results, some at a time."""
         if not self._count:
             return
         file, count, self._file, self._count = self._file, self._count, self._new(), 0
@@ -72,7 +72,7 @@ def unpacked(result: bytes) -> Iterator[pa.RecordBatch]:
 
 
 def for_spark(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows that go to the JVM; WatersmeetError if one has more bytes than it can take. (Others are cut before.)"""
+    """Rows in a form for the JVM; WatersmeetError if one row is too large for it. (Large batches are cut before.)"""
     if rows.num_rows == 1 and rows.nbytes > ROW_BYTES_MAX:
         raise WatersmeetError(
             f"a row of {format_bytes(rows.nbytes)} is too wide for Spark, whose rows end at 2 GiB",

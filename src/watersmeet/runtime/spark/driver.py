@@ -1,8 +1,8 @@
 """The driver on Spark: an interpreter of the commit protocol (`epoch/protocol.py`), with one handler per command.
 
-Spark hands over micro-batches (`run_batch` is its foreachBatch function); clean-ups are asked for by the handle. Only
-one of them drives at a time. A Python foreachBatch may still be running after `stop()` (SPARK-39218): the protocol is
-stopped before its next command, and the exclusive creation of the manifest fences whoever comes too late.
+Spark hands over micro-batches (`run_batch` is its foreachBatch function); the handle requests clean-ups. Only one of
+them drives at a time. A Python foreachBatch may still be running after `stop()` (SPARK-39218): the protocol is stopped
+before its next command, and the exclusive creation of the manifest fences a late driver.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class EpochDriver:
         self._begin()
 
     def _begin(self) -> None:
-        """Look at what is durable; `recover` goes on from there."""
+        """Read the durable state; `recover` continues from it."""
         checkpoint = self._outside.checkpoint
         self._cause: Exception | None = None
         self._telling = Telling(self._outside)
@@ -76,7 +76,7 @@ class EpochDriver:
 
     @property
     def failure(self) -> WatersmeetError | None:
-        """What made the driver give up, if it is an error of ours."""
+        """The error that ended the driver, if it is a WatersmeetError."""
         return self._cause if isinstance(self._cause, WatersmeetError) else None
 
     @property
@@ -87,7 +87,7 @@ class EpochDriver:
         return self.coordinator.ledger.table(self._before(self._drive.state.last or self._start.last).placement)
 
     def recover(self) -> None:
-        """Send what an earlier run did not, and take over, unless that is done."""
+        """Send the results that an earlier run did not send, and take over; once per run."""
         with self._gate:
             if self._drive.state == protocol.State():
                 if (last := self._start.last) is not None:
@@ -107,15 +107,15 @@ class EpochDriver:
                 self._batch = None
 
     def clean_up(self, reason: str) -> int:
-        """Emit all that is owed, an epoch at a time; how many results that makes.
+        """Emit all owed results, an epoch at a time, and return their number.
 
-        Raises Stopped when the query is stopped meanwhile; what is still owed then stays owed. After any other failure
-        the query goes on as after a crash: with what is durable.
+        Raises Stopped when the query is stopped meanwhile; the remaining results stay owed. After any other failure
+        the query continues from the durable state, as after a crash.
         """
         return self._between_batches(protocol.CleanUpAsked(reason))
 
     def migrate(self, goal: protocol.Migrate | protocol.Abort) -> int:
-        """Come to another plan; how many results were emitted on the way. Raises as `clean_up`."""
+        """Migrate to another plan, and return the number of results emitted meanwhile. Raises as `clean_up`."""
         return self._between_batches(protocol.MigrationAsked(goal))
 
     def _between_batches(self, asked: protocol.Event) -> int:
@@ -137,7 +137,7 @@ class EpochDriver:
                 self._is_cleaning = False
 
     def refuse_further_batches(self) -> None:
-        """Let no batch start, the running one end before its next step, and a clean-up end at once."""
+        """Start no more batches, stop the running one before its next step, and stop a clean-up at once."""
         self.is_stopped = True
         if self._is_cleaning:
             self._outside.session.sparkContext.cancelJobsWithTag(self._tag)
@@ -149,7 +149,7 @@ class EpochDriver:
             self._outside.checkpoint.release()
 
     def _play(self, event: protocol.Event) -> None:
-        """Drive until nothing is left to do. After a failure nothing more is done, and whoever asks is told of it."""
+        """Carry out commands until none is left. After a failure, every later call raises that failure."""
         if self.is_stopped or self._drive.state.is_closed:
             raise self._cause or Stopped()
         try:
@@ -236,14 +236,14 @@ class EpochDriver:
         self._telling.tell(self.plan, self.coordinator, command.manifest)
 
     def _before(self, last: Manifest | None) -> Manifest:
-        """The state dealt out over the slots of this run."""
+        """The state, distributed over the slots of this run."""
         slots = self.coordinator.slots
         found = nothing_yet(self.plan, slots, self.coordinator.wishes.asked) if last is None else last
         return resumed(self.plan, found, slots)
 
     @property
     def _rowless(self) -> SparkSession:
-        """The session of epochs without rows: the clone that the stream has made of the user's, or one like it."""
+        """The session of epochs without rows: the stream's clone of the user's session, or a new clone."""
         if self._clone is None:
             self._clone = clone_of(self._outside.session)
         return self._clone

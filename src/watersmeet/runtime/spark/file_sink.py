@@ -1,4 +1,4 @@
-"""The file sink: files of one format below a folder, named by Spark's own log (`_spark_metadata`), epoch by epoch.
+"""The file sink: files of one format in a folder, named epoch by epoch in Spark's own log (`_spark_metadata`).
 
 | results                    | who writes the files                           | on a local path                    |
 |----------------------------|------------------------------------------------|------------------------------------|
@@ -8,8 +8,7 @@
 |                            | until they are moved (`state/sink_folder.py`)  | only then named                    |
 
 So on a local path the log names durable files only, and `deliver` returns when its entry is durable too. On other
-kinds of storage Spark's `FileStreamSink` writes files and log as it does for any query, and what outlives a power cut
-is up to that storage.
+kinds of storage Spark's `FileStreamSink` writes files and log as for any query, and durability depends on that storage.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ class FileSink:
     options: Mapping[str, str]
     partition_by: Sequence[str] = ()
     local: SinkFolder | None = None
-    """The folder, if it is one of the host's."""
+    """The folder, if it is on a local path."""
     maker: Maker = ANYBODY
 
     @property
@@ -69,7 +68,7 @@ class FileSink:
         return located
 
     def located(self, spark: SparkSession, maker: Maker) -> FileSink:
-        """The sink of a checkpoint, knowing what kind of storage its path is on."""
+        """The sink for a checkpoint, with its kind of storage determined."""
         is_local = self._files(spark).getUri().getScheme() == "file"
         return replace(self, local=SinkFolder(local_path(self.path)) if is_local else None, maker=maker)
 
@@ -78,7 +77,7 @@ class FileSink:
             raise only_appends(f"{self.format} files", mode)
 
     def _require_types(self, spark: SparkSession, schema: StructType) -> None:
-        """Refuse a column that the format cannot hold: when it is written, its epoch is committed."""
+        """Refuse a column that the format cannot hold: a write would fail only after the commit of its epoch."""
         writer = jvm_class(spark, FILE_FORMATS[self.format])()
         for field in schema.fields:
             if field.name not in self.partition_by and not writer.supportDataType(
@@ -87,10 +86,10 @@ class FileSink:
                 raise unsupported_type(field, f"{self.format} files cannot hold that")
 
     def _require_epochs(self, spark: SparkSession, sent: int, committed: int) -> None:
-        """The folder must end with an epoch from `sent` (the last one it surely has) to `committed`; -1 is none.
+        """The last epoch in the folder must be from `sent` (it has this one for certain) to `committed`; -1 is none.
 
-        Where it ends later, epochs would be taken for known ones and left out; where it ends earlier, its log would
-        have a gap, and Spark could not read it.
+        If it is later, new epochs would be taken for known ones and skipped. If it is earlier, the log would have a
+        gap, and Spark could not read it.
         """
         found = self._last_epoch(spark)
         if found > committed:
@@ -116,7 +115,7 @@ class FileSink:
                 stream.close()
 
     def claim(self, run: SinkRun) -> None:
-        """Take the folder for a checkpoint, unless another has: of two that start at once, one is refused."""
+        """Take the folder for a checkpoint, unless another has taken it: of two that start at once, one is refused."""
         spark, owner = run.session, run.owner
         if self.local is not None:
             with writing_results(self.local.folder):
@@ -134,14 +133,14 @@ class FileSink:
         try:
             stream = files.create(mark, False)
         except Exception:
-            if files.exists(mark):  # somebody was faster
+            if files.exists(mark):  # another query was faster
                 return
             raise
         stream.write(bytearray(data))
         stream.close()
 
     def _last_epoch(self, spark: SparkSession) -> int:
-        """The last epoch in the sink's log, -1 if there is none."""
+        """The last epoch in the sink's log; -1 if there is none."""
         log, files = self._log_path(spark), self._files(spark)
         entries = [status.getPath().getName() for status in files.listStatus(log)] if files.exists(log) else []
         epochs = [name.removesuffix(".compact") for name in entries]
@@ -163,7 +162,7 @@ class FileSink:
             name(())
 
     def _written(self, delivery: Delivery) -> Parts:
-        """The part files of an epoch, written by tasks or by Spark's writers; what these leave beside is removed."""
+        """The part files of an epoch, written by tasks or by Spark's writers; the writers' other files are removed."""
         local = self.local
         assert local is not None
         if delivery.part_files is not None or not delivery.shows:
@@ -186,7 +185,7 @@ class FileSink:
             convert.toSeq(list(self.partition_by)),
             convert.toScalaMap(dict(self.options)),
         )
-        # Where no stream runs, in a recovery or a clean-up, the thread has no session that the writer would find.
+        # In a recovery or a clean-up no stream runs, so the writer would find no session in this thread.
         sessions = jvm_class(spark, "org.apache.spark.sql.classic.SparkSession")
         sessions.setActiveSession(spark._jsparkSession)
         sink.addBatch(epoch, results._jdf)
@@ -201,7 +200,7 @@ class FileSink:
         return PartFolder(self.local.folder, compression)
 
     def _add(self, spark: SparkSession, epoch: int, parts: Parts) -> None:
-        """Name files as the results of an epoch; if the log knows the epoch, it has these."""
+        """Name files as the results of an epoch; if the log has the epoch, it names these files already."""
         status = jvm_class(spark, f"{SPARK_SINKS}.SinkFileStatus")
         assert spark.sparkContext._gateway is not None
         named = spark.sparkContext._gateway.new_array(status, len(parts))
@@ -210,8 +209,8 @@ class FileSink:
         self.open_log(spark).add(epoch, named)
 
     def open_log(self, spark: SparkSession) -> Any:
-        """Spark's log of the folder; made if it is missing. From then on readers see only what it names, so it must be
-        there before the first task writes a file."""
+        """Spark's log of the folder; created if it is missing. From then on readers see only files that it names, so it
+        must exist before the first task writes a file."""
         assert spark._jvm is not None
         log = jvm_class(spark, f"{SPARK_SINKS}.FileStreamSinkLog")
         kept = spark._jvm.scala.Option.empty()
@@ -221,8 +220,8 @@ class FileSink:
         return log(LOG_VERSION, spark._jsparkSession, f"{self.path}/{LOG_FOLDER}", kept)
 
     def leftovers(self) -> frozenset[str]:
-        """What may be left over of earlier runs of the checkpoint. With a retention the log forgets names: then no part
-        file is judged by it."""
+        """Files that earlier runs of the checkpoint may have left over. With a retention the log forgets names: then no
+        part file is among them."""
         found = frozenset() if self.local is None else self.local.leftovers(self.maker)
         is_kept = self._retention is not None
         return frozenset(name for name in found if not (is_kept and name.rpartition("/")[2].startswith("part-")))

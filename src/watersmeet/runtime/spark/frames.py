@@ -1,8 +1,8 @@
 """From the united rows of a micro-batch to the frames of a plan, hashed and split over the slots, all in the JVM.
 
-What the watermark needs is the latest event time of each stream, before our filters. Slots tell it of the rows they
-get; where filters keep rows from them it is *observed* on the way, which costs the JVM some time for every row. All is
-written as SQL text: every call into the JVM counts, because this is done for each micro-batch.
+The watermark needs the latest event time of each stream, before our filters. Slots report it for the rows they get;
+where filters drop rows before the slots, it is *observed* on the way, which costs the JVM some time per row. Everything
+is written as SQL text, because this runs for each micro-batch, and every call into the JVM takes time.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ RANGES_MAX = 64
 
 
 def filtered(query: JoinQuery, batch: DataFrame, observation: Observation) -> DataFrame:
-    """The rows the filters keep; rows and latest event time of every stream go to the observation."""
+    """The rows that the filters keep; the observation gets the row count and latest event time of every stream."""
     metrics = []
     for ordinal in range(len(query.streams)):
         metrics.append(F.expr(f"count_if({STREAM} = {ordinal}) AS rows{ordinal}"))
@@ -50,7 +50,7 @@ def filtered(query: JoinQuery, batch: DataFrame, observation: Observation) -> Da
 
 
 def observed_intake(query: JoinQuery, observation: Observation) -> Intake:
-    """What the observation saw; call it after the job."""
+    """The intake, from the observation; call it after the job."""
     seen = observation.get
     streams = range(len(query.streams))
     return Intake(
@@ -60,14 +60,14 @@ def observed_intake(query: JoinQuery, observation: Observation) -> Intake:
 
 
 def frames(query: JoinQuery, plan: JoinPlan, rows: DataFrame) -> DataFrame:
-    """Rows of the source frame as frames of the plan, with the hash of their key: one for each input that a stream's
-    rows are sent to."""
+    """Rows of the source frame as frames of the plan, with the hash of their key: one frame row for each input that
+    takes the stream."""
     return rows.selectExpr(*_frame_texts(query, plan))
 
 
 def split(plan: JoinPlan, rows: DataFrame, placement: Placement) -> DataFrame:
     """Send every row to the slot that owns its partition group under the key of its stage (the papers' split operator).
-    Rows without a stage are those of a plan with one, or of groups."""
+    Rows have no stage column if the plan has one stage, and in the exchange of groups."""
     group = f"shiftright(shiftrightunsigned({HASH}, 32) * {plan.partitions}L, 32)"
     if STAGE in rows.columns:
         stages = range(len(plan.stages))
@@ -83,7 +83,7 @@ def split(plan: JoinPlan, rows: DataFrame, placement: Placement) -> DataFrame:
 def of_stage(rows: DataFrame, stage: int) -> DataFrame:
     """The rows for one stage, chosen *after* their exchange, so that Spark runs it once and every stage reads it.
 
-    A plain comparison would be moved below the exchange, and the source be read and shuffled again for every stage.
+    Spark would push a plain comparison below the exchange, and read and shuffle the source again for every stage.
     """
     return rows.filter(f"if(spark_partition_id() < 0, -1, {STAGE}) = {stage}")
 
@@ -98,8 +98,8 @@ def hashed(plan: JoinPlan, sent: DataFrame) -> DataFrame:
 
 
 def _frame_texts(query: JoinQuery, plan: JoinPlan) -> list[str]:
-    """The select list that makes frames. Where every stream has one place, values that lie in the same column for all
-    of them are only renamed; otherwise a row becomes an array of its copies, which is unfolded."""
+    """The select list that makes frames. If every stream has one place, values that are in the same column for all
+    streams are only renamed; otherwise a row becomes an array of its copies, which is exploded."""
     source = source_frame(query)
     places = [plan.places(ordinal) for ordinal in range(len(query.streams))]
     if all(len(mine) == 1 for mine in places):
@@ -151,7 +151,7 @@ def _frame_values(source: SourceFrame, plan: JoinPlan, ordinal: int, place: Plac
 
 
 def _slot_text(group: str, assignment: Sequence[int]) -> str:
-    """The slot of a group, as SQL: comparisons where slots own ranges of groups, a table where they are scattered."""
+    """The slot of a group, as SQL: comparisons if slots own ranges of groups, a table if groups are scattered."""
     ends = [i for i in range(1, len(assignment)) if assignment[i] != assignment[i - 1]]
     if len(ends) > RANGES_MAX:
         return f"get(array({','.join(map(str, assignment))}), cast({group} as int))"
@@ -160,12 +160,12 @@ def _slot_text(group: str, assignment: Sequence[int]) -> str:
 
 
 def _hash_text(plan: JoinPlan, stage: int, key: Sequence[str]) -> str:
-    """The hash of a row's key in its stage, as SQL; a stage without a key has one hash, and so one slot."""
+    """The hash of a row's key in its stage, as SQL; a stage without a key has one hash, and therefore one slot."""
     return "0L" if plan.stages[stage].on_one_slot else f"xxhash64({', '.join(key)})"
 
 
 def _exact(query: JoinQuery, time: str) -> str:
-    """An event time in a form that reaches the driver whatever its year: microseconds, or text if it has no zone."""
+    """An event time in a form that can reach the driver for any year: microseconds, or text if it has no zone."""
     kind = time_type_of(query)
     assert kind is not None
     return f"unix_micros({time})" if kind.tz is not None else f"CAST({time} AS STRING)"

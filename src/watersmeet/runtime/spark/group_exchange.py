@@ -1,7 +1,7 @@
-"""The exchange before an aggregation: joined or accumulated rows to the slots of their groups, reports along with them.
+"""The exchange before an aggregation: joined or accumulated rows go to the slots of their groups, along with reports.
 
-Where the engine can compute keys and arguments itself, slots send accumulated rows, and only their hash is Spark's to
-compute. Elsewhere they send joined rows, and Spark computes keys and arguments by the user's own text.
+If the engine can compute keys and arguments itself, slots send accumulated rows, and Spark computes only their hash.
+Otherwise they send joined rows, and Spark computes keys and arguments from the user's text.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from watersmeet.state.run import take
 
 
 def sent_schema(plan: JoinPlan) -> pa.Schema:
-    """What the last stage of the join yields where its rows flow on: joined rows or rows to be grouped, and reports."""
+    """The output of the last join stage if its rows flow on: joined rows or rows to be grouped, and reports."""
     rows = plan.output_schema
     if plan.aggregate is not None:
         rows = plan.aggregate.frame if plan.aggregate.by_engine else plan.to_group
@@ -34,7 +34,7 @@ def sent_schema(plan: JoinPlan) -> pa.Schema:
 
 
 def shown_schema(plan: JoinPlan) -> pa.Schema:
-    """What the stage of an aggregation yields where its rows flow on: rows of groups, and reports."""
+    """The output of the aggregation stage if its rows flow on: rows of groups, and reports."""
     assert plan.aggregate is not None
     return pa.schema([*plan.aggregate.shown_schema, pa.field(REPORT, pa.string())])
 
@@ -44,18 +44,18 @@ def struct_of(schema: pa.Schema) -> StructType:
 
 
 def with_reports(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows among which there may be reports."""
+    """Rows with an empty column for reports."""
     return rows.append_column(pa.field(REPORT, pa.string()), pa.nulls(rows.num_rows, pa.string()))
 
 
 def reports_only(schema: pa.Schema, reports: Sequence[str]) -> pa.RecordBatch:
-    """Reports among rows of a schema."""
+    """Reports as rows of a schema, with all other columns NULL."""
     columns = [pa.nulls(len(reports), f.type) for f in schema][:-1]
     return pa.RecordBatch.from_arrays([*columns, pa.array(reports, pa.string())], schema=schema)
 
 
 def to_groups(query: JoinQuery, plan: JoinPlan, sent: DataFrame) -> DataFrame:
-    """What the join has sent, with keys, arguments and the hash by which it is exchanged."""
+    """The join's rows with keys, arguments and the hash by which they are exchanged."""
     aggregate = plan.aggregate
     assert aggregate is not None
     for predicate in query.spark_residuals:
@@ -71,7 +71,7 @@ def to_groups(query: JoinQuery, plan: JoinPlan, sent: DataFrame) -> DataFrame:
 
 
 def received(plan: AggregatePlan, frames: Iterable[pa.RecordBatch], reports: list[str]) -> Iterator[pa.RecordBatch]:
-    """Accumulated rows with their hash, as the aggregation takes them; reports are put aside."""
+    """Accumulated rows with their hash, as the aggregation takes them; reports are appended to `reports`."""
     arguments = [pa.field(_argument(i), value.type) for i, value in enumerate(plan.arguments)]
     arguments += [pa.field(_row_id(i), pa.int64()) for i in range(len(_row_ids(plan)))]
     by_spark = [f for f in plan.frame if f.name not in plan.layout.payload.names] + arguments
@@ -117,7 +117,7 @@ def _argument(number: int) -> str:
 
 
 def of_rows(sql: str) -> str:
-    """A value of rows only: of a report, whose columns are NULL, the user's text might be an error."""
+    """An expression evaluated for rows only: on a report, whose columns are NULL, the user's text might fail."""
     return f"CASE WHEN {REPORT} IS NULL THEN ({sql}) END"
 
 

@@ -4,8 +4,8 @@
                                          ▲                  │            └─ or rows ─ expressions ─ files, reports
                                          └── frames of the next stage
 
-Reports are collected, which runs the job, once; nothing else comes to the driver. What each task has to do stands in a
-file (`epoch/task_file.py`), of which it reads its own part.
+Collecting the reports runs the job, once; the driver receives nothing else. A file (`epoch/task_file.py`) describes
+all tasks, and each task reads its own part.
 
 With aggregates one more stage follows, on the groups (`grouping.py`); an epoch that closes windows is that stage alone.
 
@@ -48,17 +48,17 @@ UNLIMITED = (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True)
 class JobSetting:
-    """What all jobs of a query share."""
+    """The settings that all jobs of a query share."""
 
     plan: JoinPlan
     results: ResultPath
     folders: Folders
-    """`tasks` is the folder for the files of tasks."""
+    """`tasks` is the folder of task files."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """An epoch to be run: on which state, with how much memory per slot and stage; and what was dropped of late."""
+    """An epoch to run: its state, the memory per slot and stage, and the segments that recent commits dropped."""
 
     epoch: Epoch
     before: Manifest
@@ -67,8 +67,8 @@ class Work:
 
 
 def run_epoch(setting: JobSetting, work: Work, rows: DataFrame | SparkSession) -> Outcome:
-    """Run an epoch; `rows` is the batch, or the session of an epoch without rows. What it returns is durable. Nothing
-    else is left that attempts have written: no other segment, and if the epoch fails, no file of results."""
+    """Run an epoch; `rows` is the batch, or the session of an epoch without rows. The outcome is durable. All other
+    segments that attempts wrote are removed, and if the epoch fails, also all result files."""
     stages = stages_of(setting.plan, work.epoch)
     if not stages:
         return Outcome((), no_intake(setting.plan))
@@ -101,7 +101,7 @@ class _Job:
         self._observation: Observation | None = None
 
     def run(self, rows: DataFrame | SparkSession, stages: range) -> Outcome:
-        """One accepted report per stage and slot; files of the others are removed."""
+        """Accept one report per stage and slot; the files of other attempts are removed."""
         self._configure(rows.sparkSession if isinstance(rows, DataFrame) else rows)
         told = [report_from_json(row[0]) for row in self._reports(rows, stages).collect()]
         accepted = one_report_per_task(told, stages, self.before.slots)
@@ -111,11 +111,11 @@ class _Job:
         return Outcome(accepted, self._intake(accepted))
 
     def _configure(self, session: SparkSession) -> None:
-        # The stream's own clone of the session: what is set here does not reach the user's.
+        # This is the stream's clone of the session: settings made here do not reach the user's session.
         session.conf.set("spark.sql.adaptive.enabled", "false")
         session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(ARROW_BATCH_ROWS))
         grouped = () if self.plan.aggregate is None else sent_schema(self.plan).types[:-1]
-        # Spark measures a batch after every row if it is to; rows of fixed width are bounded by their number.
+        # With a limit in bytes, Spark measures a batch after every row. Rows of fixed width need only a limit in rows.
         is_narrow = all(is_fixed(kind) for kind in (*self.plan.frame.pool, *grouped))
         bytes_max = UNLIMITED if is_narrow else CHUNK_BYTES
         session.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(bytes_max))
@@ -140,12 +140,12 @@ class _Job:
         return groups if target is not None else with_expressions(self.results, plan, groups)
 
     def _nothing(self, session: DataFrame | SparkSession) -> DataFrame:
-        """What makes Spark start a task for every slot."""
+        """Placeholder rows that make Spark start a task for every slot."""
         assert isinstance(session, SparkSession)
         return session.range(0, self.before.slots, 1, self.before.slots)
 
     def _joined(self, rows: DataFrame | SparkSession) -> DataFrame:
-        """All stages of the join in their order: reports, and rows where they flow on."""
+        """Run all stages of the join in order. The result is reports, and rows where results flow on."""
         plan, placement, last = self.plan, self.before.placement, len(self.plan.stages) - 1
         exchanged = split(plan, self._frames(rows), placement)
         shows = plan.aggregate is None and not self._is_build
@@ -154,15 +154,15 @@ class _Job:
         for number, stage in enumerate(plan.stages):
             inbox = of_stage(exchanged, number) if last else exchanged
             if sent[number]:
-                # The batch's rows come last: of the first child of a union, and of no other, Spark keeps aliases that
-                # change nothing (`_time AS _time`), and an exchange below it would be like none of the others.
+                # The batch's rows come last in the union. Spark keeps no-op aliases (`_time AS _time`) of the first
+                # child only, and with them an exchange would equal no other, so it could not be reused.
                 inbox = split(plan, reduce(DataFrame.union, [*sent[number], inbox]), placement)
             work = slot_work(plan, number, self.folders, target)
             if number < last:
                 passed = hashed(plan, inbox.mapInArrow(work, frame_schema(plan)))
                 followers = stage.sends_to | {plan.heir(number)}
                 if len(followers) > 1:
-                    passed = split(plan, passed, placement)  # an exchange that they share
+                    passed = split(plan, passed, placement)  # all stages share this exchange
                 for follower in followers:
                     sent[follower].append(of_stage(passed, follower) if len(followers) > 1 else passed)
         return inbox.mapInArrow(work, REPORTS_DDL if target is not None else struct_of(sent_schema(plan)))
@@ -185,8 +185,8 @@ def frame_schema(plan: JoinPlan) -> StructType:
 
 
 def no_frames(session: SparkSession, plan: JoinPlan) -> DataFrame:
-    """No rows, in a form that Spark does not see through: a relation it knows to be empty has no partitions. So the
-    stage, which rows are chosen by, is no constant."""
+    """No rows, in a form that Spark's optimiser does not recognise: a relation known to be empty has no partitions. So
+    the stage column, which selects rows, is not a constant."""
     values = {field.name: "id" if field.name == STAGE else "NULL" for field in frame_schema(plan)}
     kinds = [field.dataType.simpleString() for field in frame_schema(plan)]
     columns = [f"CAST({value} AS {kind}) AS {name}" for (name, value), kind in zip(values.items(), kinds, strict=True)]

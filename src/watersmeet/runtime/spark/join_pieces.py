@@ -1,4 +1,4 @@
-"""What has been said of a join so far: an immutable value, which the builder copies with every call."""
+"""The pieces of a join given so far: an immutable value, which the builder copies with every call."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from watersmeet.runtime.spark.storable import with_source_types
 
 @dataclass(frozen=True, slots=True)
 class JoinPieces:
-    """The pieces of a join; a query text (`sql`) stands for all those that a text can say."""
+    """The pieces of a join; a query text (`sql`) replaces all pieces that SQL can express."""
 
     spark: SparkSession
     streams: tuple[Stream, ...] = ()
@@ -43,14 +43,14 @@ class JoinPieces:
     having: tuple[str, ...] = ()
     sql: SqlQuery | None = None
     plain: frozenset[str] = frozenset()
-    """Streams that were given with the text, without a word on their event time."""
+    """Streams that were given with the text, without an event time."""
     options: Mapping[str, OptionValue] = field(default_factory=dict)
     functions: Mapping[str, RegisteredFunction] = field(default_factory=dict)
     rates: Mapping[str, float] = field(default_factory=dict)
     selectivities: tuple[tuple[str, float], ...] = ()
 
     def spoken(self) -> dict[str, object]:
-        """What was said of the query itself, by the call that says it."""
+        """The pieces of the query itself, by the call that gives them."""
         said: dict[str, object] = {
             "where": self.where,
             "within": self.within,
@@ -63,7 +63,7 @@ class JoinPieces:
         return {name: given for name, given in said.items() if given}
 
     def require_no_pieces(self) -> None:
-        """Refuse a text beside which pieces were given."""
+        """Refuse a query text if pieces were given too."""
         for name in self.spoken():
             raise QueryError(
                 f"the query is given as text and also with {name}",
@@ -72,13 +72,13 @@ class JoinPieces:
             )
 
     def build(self, mode: OutputMode | None = None) -> tuple[JoinQuery, JoinPlan, JoinOptions]:
-        """Check everything; the query, its plan for an output mode (or the one that stands for it until the first rows
+        """Check everything. Returns the query, its plan for an output mode (or the fallback plan until the first rows
         are seen), and the options as values."""
         planner, options = self.planner(mode)
         return planner.query, planner.first_plan(), options
 
     def planner(self, mode: OutputMode | None = None) -> tuple[Planner, JoinOptions]:
-        """The query with all that is known for its plan, and the options as values."""
+        """The planner of the query, with hints and budgets, and the options as values."""
         options = resolve(self.spark, self.options)
         query = self._query()
         if options.confidence is not None:
@@ -96,7 +96,7 @@ class JoinPieces:
         return planner, options
 
     def _rates_in(self, query: JoinQuery) -> dict[str, float]:
-        """The hints on rates, by the names of the query."""
+        """The rate hints, by stream name in the query."""
         by_lower = {stream.name.lower(): stream.name for stream in query.streams}
         for name in self.rates:
             if name.lower() not in by_lower:
@@ -135,7 +135,7 @@ class JoinPieces:
         return with_source_types(result_schema(query, plan, self.spark), query, self.frames_by_name)
 
     def __str__(self) -> str:
-        """In one line, also while pieces are missing."""
+        """The join in one line, even while pieces are missing."""
         names = ", ".join(stream.name for stream in self.streams) or "no streams yet"
         if self.sql is not None:
             return f"{names}: {' '.join(self.sql.text.split())}"
@@ -145,7 +145,7 @@ class JoinPieces:
 
 
 def _budget(options: JoinOptions) -> Budget:
-    """What a plan may use; without a tmpfs no memory is counted."""
+    """The budget of a plan; without a tmpfs, memory is not limited."""
     bytes_max = math.inf if options.memory_budget_bytes is None else options.memory_budget_bytes
     return Budget(options.cpu_budget, bytes_max, MEMORY_MARGIN)
 

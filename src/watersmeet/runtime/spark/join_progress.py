@@ -1,7 +1,7 @@
-"""Progress as PySpark users know it: a `StreamingQueryProgress`, by keys and by attributes, with ours beside Spark's;
-and listeners that get it.
+"""Progress as PySpark users know it: a `StreamingQueryProgress`, by keys and by attributes, with the join's fields
+added; and its listeners.
 
-Spark's own listeners (`spark.streams.addListener`) see the query underneath, without the join. Those of
+Spark's own listeners (`spark.streams.addListener`) see the query underneath, without the join. Listeners of
 `query.addListener` get the same events with the progress of the join.
 """
 
@@ -24,7 +24,7 @@ OURS = ("epoch", "adaptations", "statistics")
 
 
 class JoinProgress(StreamingQueryProgress):  # type: ignore[misc]  # mypy does not look into pyspark
-    """The progress of a trigger; what Spark has no name for is under `OURS` and in `customMetrics`.
+    """The progress of a trigger; figures that Spark does not have are under `OURS` and in `customMetrics`.
 
     >>> query.lastProgress.stateOperators[0].numRowsTotal, query.lastProgress["epoch"]
     (1200, 7)
@@ -32,7 +32,7 @@ class JoinProgress(StreamingQueryProgress):  # type: ignore[misc]  # mypy does n
 
     @classmethod
     def of(cls, value: Mapping[str, Any]) -> JoinProgress:
-        """From Spark's progress as JSON with ours in it."""
+        """From merged progress, as JSON."""
         given = {"batchDuration": 0, **value}
         made: JoinProgress = cls.fromJson(given)
         made.update({name: given[name] for name in OURS if name in given})
@@ -52,7 +52,7 @@ class JoinProgress(StreamingQueryProgress):  # type: ignore[misc]  # mypy does n
 
 
 class Forwarding(StreamingQueryListener):  # type: ignore[misc]
-    """Hands the events of one run on to a listener of the user's, with the progress of the join."""
+    """Passes the events of one run on to a user's listener, with the progress of the join."""
 
     def __init__(
         self, listener: StreamingQueryListener, run_id: str, merged: Callable[[StreamingQueryProgress], JoinProgress]

@@ -1,6 +1,6 @@
 """A sample of the first micro-batch, read by three small Spark jobs without a shuffle: counts and times, keys, rows.
 
-`planning/learned.py` says what the sample tells.
+`planning/learned.py` derives the statistics from the sample.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from watersmeet.query.logical import JoinQuery
 from watersmeet.runtime.spark.source import KEEP
 
 FIXED_BYTES = 16
-"""About what a value of a type of fixed width takes, at most."""
+"""About the maximum bytes of a value of fixed width."""
 
 
 def plan_for_batch(planner: Planner, batch: DataFrame) -> tuple[JoinPlan, Event]:
-    """The plan by the first micro-batch, given as rows of the source frame, and how it came about."""
+    """The plan chosen by the first micro-batch, given as rows of the source frame, and the event that explains it."""
     return planner.plan_for(sample_of(planner.query, batch, ROWS_MIN))
 
 
 def sample_of(query: JoinQuery, batch: DataFrame, rows_min: int) -> Sample | None:
-    """A sample of a micro-batch, given as rows of the source frame; None where it has fewer rows than that."""
+    """A sample of a micro-batch, given as rows of the source frame; None if it has fewer than `rows_min` rows."""
     rows = batch.filter(KEEP).drop(KEEP) if query.filters else batch
     source = source_frame(query)
     counts, seconds, row_bytes = _arrivals(query, source, rows)
@@ -47,8 +47,8 @@ def sample_of(query: JoinQuery, batch: DataFrame, rows_min: int) -> Sample | Non
 
 
 def _arrivals(query: JoinQuery, source: SourceFrame, rows: DataFrame) -> tuple[list[int], float, dict[str, float]]:
-    """Rows by stream, the seconds of event time that they cover, and the mean bytes of what residuals read of a row, by
-    stream."""
+    """Rows by stream, the seconds of event time that they cover, and by stream the mean bytes that residuals read per
+    row."""
     streams = range(len(query.streams))
     tested = columns_tested(query)
     texts = [f"count_if({STREAM} = {i}) AS rows{i}" for i in streams]
@@ -66,7 +66,7 @@ def _arrivals(query: JoinQuery, source: SourceFrame, rows: DataFrame) -> tuple[l
 
 
 def _seconds_text(query: JoinQuery, time: str) -> str:
-    """An event time in seconds, as a double: two of them may be farther apart than an interval can say."""
+    """An event time in seconds, as a double: the distance of two may not fit into an interval."""
     kind = time_type_of(query)
     if kind is not None and kind.tz is not None:
         return f"unix_micros({time}) / 1e6D"
@@ -75,7 +75,7 @@ def _seconds_text(query: JoinQuery, time: str) -> str:
 
 
 def _bytes_text(query: JoinQuery, source: SourceFrame, stream: int, column: Column) -> str:
-    """The bytes of a value as SQL: those of a string or binary, about those of a value of any other type."""
+    """The bytes of a value, as SQL: exact for a string or binary, approximate for any other type."""
     type_ = field_type(query, column)
     if pa.types.is_primitive(type_) or pa.types.is_decimal(type_):
         return f"{FIXED_BYTES}"
@@ -100,7 +100,7 @@ def _keyed(query: JoinQuery, source: SourceFrame, rows: DataFrame, part: int) ->
 def _rows(
     query: JoinQuery, source: SourceFrame, rows: DataFrame, columns: Sequence[Column], row_bytes: float
 ) -> pa.RecordBatch:
-    """Some rows of a stream, chosen by chance, the fewer the wider they are; columns in the order given."""
+    """A random sample of a stream's rows, smaller if rows are wide; columns in the given order."""
     ordinal = next(i for i, stream in enumerate(query.streams) if stream.name == columns[0].stream)
     stream = query.streams[ordinal]
     places = dict(source.columns[ordinal])

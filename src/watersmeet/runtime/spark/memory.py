@@ -1,11 +1,11 @@
-"""The memory tier of a run: a folder on a tmpfs, and the certainty that it does not outlive the driver.
+"""The memory tier of a run: a folder on a tmpfs that does not outlive the driver.
 
-Every run of a query has a folder of its own, `<memoryLocation>/watersmeet-<checkpoint>-<run>`: a name that nobody can
-guess, because both parts are drawn by lot, and a folder that is ours alone (`state/private_folder.py`). Its files are
-removed when the query ends. A one-line shell process that waits for the end of its standard input, which only the
-driver holds open, removes the folder, and the files too if the driver was killed. Whoever holds the checkpoint's lock
-also knows that folders of other runs on that checkpoint are dead, and removes them: on the driver's host at the start,
-on executors' hosts in the first task. Only folders of this user are removed, and in them only files with names of ours.
+Every run of a query has its own folder, `<memoryLocation>/watersmeet-<checkpoint>-<run>`. Nobody can guess the name,
+because both parts are random, and the folder is private (`state/private_folder.py`). Its files are removed when the
+query ends. A one-line shell process waits for the end of its standard input, which only the driver holds open. It then
+removes the folder, and the files too if the driver was killed. The holder of the checkpoint's lock knows that all other
+runs on that checkpoint are dead, and removes their folders: on the driver's host at the start, on executors' hosts in
+the first task. Only folders of this user are removed, and in them only files with watersmeet's names.
 
 Known limitation: on a host that runs executors only, the folder of a killed query stays until the query is restarted.
 """
@@ -28,7 +28,7 @@ from watersmeet.units import format_bytes
 DEFAULT_LOCATION = "/dev/shm"
 PREFIX = "watersmeet-"
 SHARE_OF_FREE = 2
-"""Without a budget, all slots together may use this fraction (one in ...) of what is free at the start."""
+"""Without a budget, all slots together may use the free memory at the start, divided by this."""
 
 
 def run_folder(location: str, query_id: str, run_id: str) -> Path | None:
@@ -38,7 +38,7 @@ def run_folder(location: str, query_id: str, run_id: str) -> Path | None:
 
 
 def budget_per_slot(location: str, slots: int, given_bytes: int | None) -> int | None:
-    """The memory budget of a slot: as given, or its part of what is free now; None when there is no tmpfs."""
+    """The memory budget of a slot: as given, or its share of the memory free now; None when there is no tmpfs."""
     if given_bytes is not None:
         return given_bytes
     root = _root(location)
@@ -73,9 +73,9 @@ def _root(location: str) -> Path | None:
 
 
 def claim(folder: Path) -> IO[bytes]:
-    """Make the folder, remove those of dead runs, and start the process that removes it when we are gone.
+    """Make the folder, remove folders of dead runs, and start the process that removes this one when the driver ends.
 
-    Close what is returned to let that process do its work.
+    Close the returned file to let that process remove the folder.
     """
     remove_other_runs(folder)
     try:
@@ -85,8 +85,8 @@ def claim(folder: Path) -> IO[bytes]:
             f"cannot make a folder in memoryLocation {folder.parent}: {error.strerror}",
             hint="make room there, or name another tmpfs with memoryLocation",
         ) from error
-    # The process stands in the folder: it removes files there, whatever has its name by then. Twice, with a pause,
-    # because tasks of a killed driver may write for a moment longer.
+    # The process works inside the folder, so it removes these files even if the folder's name has a new owner by then.
+    # It removes twice, with a pause, because tasks of a killed driver may write for a moment longer.
     empty = (
         "find . ! -name . -prune -type f \\( -name '*.seg' -o -name '*.part' -o -name '.swept-*' \\) -exec rm -f {} +"
     )
@@ -114,11 +114,11 @@ def remove_other_runs(folder: Path) -> None:
 
 
 def remove_run(folder: Path) -> None:
-    """Remove the folder of a run; what is not a folder of ours stays as it is."""
+    """Remove the folder of a run; anything that is not our private folder stays."""
     empty_run(folder)
     with suppress(OSError, WatersmeetError):
         PrivateFolder(folder)
-        os.rmdir(folder)  # not if something else is in it
+        os.rmdir(folder)  # fails if other files are in it
 
 
 def empty_run(folder: Path) -> None:

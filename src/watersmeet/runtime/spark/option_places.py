@@ -1,4 +1,4 @@
-"""Where an option belongs that was given in another place: it would have no effect there, and nobody would say so.
+"""Options given in the wrong place are refused: there they would silently have no effect.
 
 | given to   | belongs to                          | refused                                               |
 |------------|-------------------------------------|-------------------------------------------------------|
@@ -53,7 +53,7 @@ def require_option_of_join(name: str) -> None:
 
 
 def require_options_of_writer(given: Iterable[str], of_join: Iterable[str], *, are_all_known: bool) -> None:
-    """OptionError for one of the given options that belongs elsewhere; `of_join` are those of the join."""
+    """OptionError for a given option that belongs elsewhere; `of_join` are the options of the join."""
     for name in given:
         near = difflib.get_close_matches(name.lower(), [CHECKPOINT.lower()], n=1, cutoff=0.8)
         if near and name.lower() != near[0]:

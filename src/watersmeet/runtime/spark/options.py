@@ -39,7 +39,7 @@ class JoinOptions:
     exploration_s: float
     partitions: int
     memory_budget_bytes: int | None
-    """Per slot; None where there is no tmpfs and nothing was said."""
+    """Per slot; None if there is no tmpfs and no budget was given."""
     memory_location: str
     idle_timeout_ms: int | None
     confidence: float | None
@@ -57,10 +57,10 @@ class Option:
     name: str
     field: str
     parse: Callable[[str, Given], Any]
-    """The value of a text; what else was set may bound it."""
+    """The parser of the text; other options may bound the value."""
     meaning: str
     default: str | None = None
-    """The text that is read if none is given; None: there is no value, or one that depends on the machine."""
+    """The default text; None: there is no default, or it depends on the machine."""
     otherwise: str = ""
     """How a missing default is described."""
     takes_function: bool = False
@@ -78,7 +78,7 @@ class Option:
 
 
 def option_name(name: str) -> str:
-    """The option's own spelling; an unknown one is refused with the nearest."""
+    """The canonical name of an option; an unknown name is refused with the nearest one."""
     by_lower = {known.lower(): known for known in KNOWN}
     if name.lower() in by_lower:
         return by_lower[name.lower()]
@@ -91,8 +91,8 @@ def resolve(spark: SparkSession, given: Given) -> JoinOptions:
 
 
 def read_options(given: Given, parallelism: int) -> JoinOptions:
-    """Options as values; refuses what cannot be read, and what does not fit together. `parallelism` is how many slots
-    there are by default."""
+    """Options as values; refuses invalid values and contradictory options. `parallelism` is the default number of
+    slots."""
     values = {option.field: option.value(given) for option in KNOWN.values()}
     values["slots"] = min(values["slots"] or parallelism, values["partitions"])
     values["memory_budget_bytes"] = budget_per_slot(
@@ -138,7 +138,7 @@ def _number(name: str, bounds: str, fits: Callable[[float], bool], hint: str) ->
 
 
 def _named(name: str, read: Callable[[str], Any]) -> Callable[[str, Given], Any]:
-    """A duration or a size; an error names the option."""
+    """A parser of a duration or a size; its errors name the option."""
 
     def parse(text: str, _: Given) -> Any:
         try:

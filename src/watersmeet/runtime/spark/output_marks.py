@@ -1,7 +1,7 @@
-"""What a checkpoint's results look like and where they go: a restart that writes anything else beside the results of
-before would make the output unreadable, or leave a part of it elsewhere.
+"""The marks of a query's output: the form of its results and their sink. A restart with other marks would make the
+output unreadable, or split it over two places.
 
-| of the output                              | may it change over a checkpoint?                                     |
+| mark of the output                         | may it change at a restart?                                          |
 |--------------------------------------------|----------------------------------------------------------------------|
 | names and types of the result columns      | no                                                                   |
 | the select list, HAVING, the output mode   | no                                                                   |
@@ -12,7 +12,7 @@ before would make the output unreadable, or leave a part of it elsewhere.
 | the function of foreachBatch               | yes                                                                  |
 | the name of the query, the trigger         | yes                                                                  |
 
-What identifies the join itself: `plan/fingerprint.py`. The same table for users: docs/queries.md.
+The marks of the join itself: `plan/fingerprint.py`. The same table for users: docs/queries.md.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from watersmeet.runtime.spark.file_sink import FILE_FORMATS
 from watersmeet.runtime.spark.sinks import absolute
 
 PLACES = ("path", "topic", "dbtable", "url")
-"""Options of batch formats that say where rows go."""
+"""Options of batch formats that name the target."""
 
 
 def output_marks(
@@ -70,7 +70,7 @@ def _text(item: SelectItem) -> str:
 
 
 def _digest(function: Callable[..., Any]) -> str:
-    """A few digits that are another function's with another text; by its code where its source is not to be had."""
+    """A short hash of a function's source, or of its code if the source is not available."""
     try:
         text = textwrap.dedent(inspect.getsource(function)).encode()
     except (OSError, TypeError):

@@ -1,4 +1,4 @@
-"""What the driver works with, and how errors of Python workers reach it."""
+"""The driver's surroundings (checkpoint, sink, listeners), and the errors of Python workers."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from watersmeet.state.manifest import Manifest
 from watersmeet.state.outbox import rows_in
 
 OF_SINK = "sink:"
-"""How the paths of files begin that lie in the sink's folder."""
+"""The prefix of paths of files in the sink's folder."""
 
 
 ALL_CANCELLED = "as part of cancellation of all jobs"
-"""Spark's words for jobs that Ctrl-C or `cancelAllJobs` has ended."""
+"""Spark's message for jobs cancelled by Ctrl-C or `cancelAllJobs`."""
 
 
 class JobsCancelled(WatersmeetError):
@@ -39,7 +39,7 @@ class Stopped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """What the driver works with: where state and results lie, where results go, and who is told."""
+    """The driver's surroundings: the places of state and results, the sink, and the receivers of progress."""
 
     checkpoint: Checkpoint
     folders: Folders
@@ -48,33 +48,32 @@ class Outside:
     session: SparkSession
     on_progress: Callable[[EpochProgress], None]
     on_resent: Callable[[int | None, int], None]
-    """Called when the results of an earlier run's last epoch were sent: its batch, and how many they were."""
+    """Called after the results of an earlier run's last epoch are sent, with its batch and their number."""
     idle_timeout_ms: int | None = None
 
     def note_resent(self, manifest: Manifest) -> None:
-        """The results of a manifest were sent that an earlier run had not sent."""
+        """Note that the results of an earlier run's manifest were sent now."""
         self.on_resent(manifest.batch, rows_in(self.results.folder, manifest.outbox.files))
 
     def files(self) -> frozenset[str]:
-        """All that may be left over of earlier runs, in the checkpoint and in the sink's folder."""
+        """All files that earlier runs may have left over, in the checkpoint and in the sink's folder."""
         return self.checkpoint.files() | {f"{OF_SINK}{name}" for name in self.sink.leftovers()}
 
     def sweep(self, live: Manifest, seen: frozenset[str]) -> None:
-        """Remove those of the files that neither the last manifest nor the sink's log names."""
+        """Remove the files that neither the last manifest nor the sink's log names."""
         of_sink = frozenset(name for name in seen if name.startswith(OF_SINK))
         self.checkpoint.sweep(live, seen - of_sink)
         self.sink.sweep(frozenset(name.removeprefix(OF_SINK) for name in of_sink))
 
 
 def clone_of(session: SparkSession) -> SparkSession:
-    """A session like the one that a stream makes of the user's."""
+    """A clone of the user's session, like the one that a stream makes."""
     return SparkSession(session.sparkContext, session._jsparkSession.cloneSession())
 
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """Errors of ours that a Python worker raised, as they were there; and one in place of the text of a cancelled
-    job."""
+    """Raise a WatersmeetError of a Python worker as it was raised there, and a short error for a cancelled job."""
     try:
         yield
     except (PySparkException, Py4JError) as error:
@@ -92,8 +91,8 @@ def plain_errors() -> Iterator[None]:
 
 @contextmanager
 def cancellable(session: SparkSession, tag: str) -> Iterator[None]:
-    """Jobs that are started here can be cancelled by the tag. When a query is stopped, Spark itself cancels only those
-    of a batch."""
+    """Tag the jobs started in this block, so that they can be cancelled. When a query is stopped, Spark itself cancels
+    only the jobs of a batch."""
     context = session.sparkContext
     context.addJobTag(tag)
     try:

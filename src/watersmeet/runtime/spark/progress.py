@@ -1,4 +1,4 @@
-"""What a committed epoch did, put together from its manifest, its reports and its times."""
+"""The progress of a committed epoch, computed from its manifest, its reports and its times."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Times(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """An epoch that ran: on which state, with what outcome, and what it adapted."""
+    """An epoch that ran: the state before it, its outcome, and its adaptations."""
 
     epoch: Epoch
     before: Manifest
@@ -42,8 +42,8 @@ class Ran:
 def progress_of(
     query: JoinQuery, plan: JoinPlan, ran: Ran, after: Manifest, since: float | None, groups: list[dict[str, Any]]
 ) -> EpochProgress:
-    """The progress of an epoch; `since` is when the one before was started, `groups` a
-    summary of what is known of partition groups."""
+    """The progress of an epoch; `since` is the start of the epoch before, `groups` a summary of the partition group
+    statistics."""
     times, reports, intake = ran.times, ran.outcome.reports, ran.outcome.intake
     seconds = times.started - since if since is not None else times.sent - times.started
     counts = counts_of(reports, is_shown=after.outbox.shows).counters()
@@ -72,7 +72,7 @@ def progress_of(
 
 
 def resting(query: JoinQuery, plan: JoinPlan, manifest: Manifest) -> EpochProgress:
-    """The state that a run has found, before its first epoch: nothing is in memory."""
+    """The state at the start of a run, before its first epoch: no segment is in memory."""
     return EpochProgress(
         epoch=manifest.epoch,
         batch=-1 if manifest.batch is None else manifest.batch,
@@ -94,7 +94,7 @@ def resting(query: JoinQuery, plan: JoinPlan, manifest: Manifest) -> EpochProgre
 
 
 def _kept(plan: JoinPlan, reports: Sequence[SlotReport], counts: Counts) -> int:
-    """Rows that slots have seen and not dropped."""
+    """Rows that slots received and did not drop."""
     dropped = sum(counts.sum(reason) for reason in (LATE, NULL_KEY, NO_EVENT_TIME))
     return max(0, sum(intake_of(plan, reports).rows) - dropped)
 

@@ -1,8 +1,8 @@
 """The handle of a running join, with the surface of Spark's `StreamingQuery`.
 
-It wraps the Structured Streaming query that runs underneath; what that one calls progress is extended by ours. When the
-query ends, in whatever way, the checkpoint is released (and removed, if it is temporary) and the memory tier emptied
-before `awaitTermination` returns.
+It wraps the Structured Streaming query that runs underneath, and adds the join's progress to Spark's. However the query
+ends, the checkpoint is released (and removed, if it is temporary) and the memory tier emptied before `awaitTermination`
+returns.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from watersmeet.state.temporary import TemporaryFolder
 
 PROGRESS_KEPT = 100
 STOPPED_WITHIN_S = 5.0
-"""How long the end of the interpreter waits for that of a query."""
+"""How long the interpreter waits at exit for a query to end."""
 
 
 class JoinQueryHandle:
-    """A stream join that was started."""
+    """A started stream join."""
 
     def __init__(
         self,
@@ -56,8 +56,8 @@ class JoinQueryHandle:
         is_finite: bool,
         temporary: TemporaryFolder | None = None,
     ) -> None:
-        """`found` is the state at the start; `is_finite`: the stream ends by itself, and what is owed is emitted
-        then."""
+        """`found` is the state at the start; `is_finite`: the stream ends by itself, and owed results are emitted at
+        its end."""
         self._spark, self._is_finite, self._resting = spark, is_finite, found
         self._resent: dict[int | None, int] = {}
         self._migrated: Mapping[str, Any] | None = None
@@ -82,24 +82,47 @@ class JoinQueryHandle:
 
     @property
     def id(self) -> str:
-        """Stays the same over restarts from one checkpoint."""
+        """The id of the query, the same after a restart from its checkpoint.
+
+        >>> query.id
+        '8c57e1ec-94b5-4c99-b100-f694162df0b9'
+        """
         return self._inner.id
 
     @property
     def runId(self) -> str:
+        """The id of this run, new after every start.
+
+        >>> query.runId
+        'ae505c5a-a64e-4896-8c28-c7cbaf926f16'
+        """
         return self._inner.runId
 
     @property
     def name(self) -> str | None:
+        """The name given with `queryName`, if any.
+
+        >>> query.name
+        'paid'
+        """
         return self._inner.name
 
     @property
     def isActive(self) -> bool:
-        """Whether rows are taken in, or what is owed is emitted after the last of them."""
+        """Whether the query takes in rows, or emits owed results after the last row.
+
+        >>> query.isActive
+        True
+        """
         return self._inner.isActive or not (self._stopped or self._ended.is_set())
 
     @property
     def status(self) -> dict[str, Any]:
+        """The status of Spark's query underneath.
+
+        >>> query.status["message"]
+        'Waiting for data to arrive'
+        """
         return self._inner.status
 
     @property
@@ -122,7 +145,7 @@ class JoinQueryHandle:
         return [self._merged(found) for found in self._inner.recentProgress]
 
     def addListener(self, listener: StreamingQueryListener) -> None:
-        """Call a listener with the events of this query from now on; its progress is that of the join.
+        """Call a listener with the events of this query from now on; their progress includes the join.
 
         >>> query.addListener(my_listener)
         """
@@ -131,7 +154,7 @@ class JoinQueryHandle:
         self._spark.streams.addListener(forwarding)
 
     def removeListener(self, listener: StreamingQueryListener) -> None:
-        """Call a listener no more.
+        """Stop calling a listener.
 
         >>> query.removeListener(my_listener)
         """
@@ -140,23 +163,34 @@ class JoinQueryHandle:
             self._listeners.remove((known, forwarding))
 
     def awaitTermination(self, timeout: float | None = None) -> bool | None:
-        """Wait for the end; raises what ended it. With a timeout, whether the query has ended by then."""
+        """Wait for the end of the query; raises the error that ended it. With a timeout in seconds, returns whether the
+        query has ended.
+
+        >>> query.awaitTermination(60)
+        True
+        """
         ended = self._ended.wait(timeout)
         if ended and (error := self.exception()) is not None:
             raise error
         return None if timeout is None else ended
 
     def processAllAvailable(self) -> None:
-        """Wait until all data that has arrived so far is processed and in the sink."""
+        """Wait until all data that has arrived so far is processed and in the sink.
+
+        >>> query.processAllAvailable()
+        """
         try:
             self._inner.processAllAvailable()
         except Exception as error:
             raise self._driver.failure or error from None
 
     def cleanUp(self) -> int:
-        """Emit all results that spilled state owes, and return how many they were; arrivals wait meanwhile.
+        """Emit all results that spilled state owes, and return their number; arrivals wait meanwhile.
 
         At the end of a finite stream (`availableNow`, `once`) this happens by itself.
+
+        >>> query.cleanUp()
+        250
         """
         self._require_running("cleaned up")
         try:
@@ -167,10 +201,10 @@ class JoinQueryHandle:
             ) from None
 
     def migrate(self, plan: str, strategy: str = "auto") -> None:
-        """Change the join tree of the running query; returns when it runs by it (`moving-state`), or when its state is
-        being built beside the running one's (`backfill`).
+        """Change the join tree of the running query. Returns when the query runs the new plan (`moving-state`), or when
+        the build of its state has begun beside the running plan's (`backfill`).
 
-        Whatever is wrong with the plan or the strategy is told before anything is touched.
+        An invalid plan or strategy is refused before anything changes.
 
         >>> query.migrate("((a b) c)")
         """
@@ -184,7 +218,7 @@ class JoinQueryHandle:
         self._migrate(goal)
 
     def abortMigration(self) -> None:
-        """Give up the migration that is under way: the query goes on by the plan that it has.
+        """Give up the current migration: the query continues with its present plan.
 
         >>> query.abortMigration()
         """
@@ -205,7 +239,7 @@ class JoinQueryHandle:
 
     @property
     def migration(self) -> Mapping[str, Any] | None:
-        """The migration that is under way, or the last one of this run; None if there was none.
+        """The current migration, or the last one of this run; None if there was none.
 
         >>> query.migration["phase"], query.migration["plan"]
         ('done', '((a b) c)')
@@ -213,7 +247,10 @@ class JoinQueryHandle:
         return migration_now(self._driver.state, self._migrated)
 
     def stop(self) -> None:
-        """Stop the query; an epoch in progress is abandoned, and repeated after a restart."""
+        """Stop the query; an epoch in progress is abandoned, and repeated after a restart.
+
+        >>> query.stop()
+        """
         self._stopped = True
         self._driver.refuse_further_batches()
         is_in_batch = self._inner.isActive and self._inner.status["isTriggerActive"]
@@ -223,7 +260,11 @@ class JoinQueryHandle:
             await_tasks(self._spark)
 
     def exception(self) -> Exception | None:
-        """What ended the query, if it failed."""
+        """The error that ended the query, if it failed.
+
+        >>> query.exception() is None
+        True
+        """
         if self._driver.failure is not None:
             return self._driver.failure
         if self._error is not None:
@@ -231,14 +272,20 @@ class JoinQueryHandle:
         return None if self._stopped else self._inner.exception()
 
     def partitionGroups(self) -> pa.Table:
-        """P_size, P_output and P_inter of every partition group, its slot, its closed generations, what spill policies
-        see of it, and its CPU time; a pyarrow table."""
+        """A pyarrow table of all partition groups: P_size, P_output, P_inter, slot, closed generations, the figures
+        that spill policies see, and CPU time.
+
+        >>> query.partitionGroups().to_pandas()
+        """
         last = self._epochs[-1] if self._epochs else self._resting
         return with_cpu(self._driver.group_table(), last.totals)
 
     def explain(self, extended: bool | str = False) -> None:
         """Print the query and its plan. True or "extended": also Spark's plan of the last batch; "cost": also the
-        candidates for the plan side by side, with what they would cost by what the query has seen so far."""
+        candidate plans side by side, with their costs estimated from the data seen so far.
+
+        >>> query.explain("cost")
+        """
         mode = explain_mode(extended)
         print(
             explain_text(
@@ -281,27 +328,27 @@ class JoinQueryHandle:
         return JoinProgress.of(merged_progress(value, epochs, self._resting, self._sink, self._resent.get(batch, 0)))
 
     def _stop_inner(self) -> None:
-        """Mark Spark's query as stopped; for its own batch, which must end before the query can."""
+        """Mark Spark's query as stopped, without waiting: called by its own batch, which must end before the query."""
         self._stop_asked.set()
         deadline = time.monotonic() + STOPPED_WITHIN_S
         while self._inner.isActive and time.monotonic() < deadline:
             time.sleep(0.01)
 
     def _stop_when_asked(self) -> None:
-        """Stop Spark's query for those who cannot wait for its end, or cannot start a thread any more."""
+        """Stop Spark's query for callers that cannot wait for its end, or can no longer start a thread."""
         self._stop_asked.wait()
         if not self._ended.is_set():
             self._inner.stop()
 
     def _stop_at_exit(self) -> None:
-        """The interpreter ends, by Ctrl-C perhaps, and leaves the query running: end it without a word."""
+        """End a query that still runs when the interpreter exits (perhaps by Ctrl-C), without any output."""
         self._stopped = True
         self._driver.refuse_further_batches()
         self._stop_asked.set()
         self._ended.wait(STOPPED_WITHIN_S)
 
     def _recover(self) -> None:
-        """Send what an earlier run did not, also if no rows come."""
+        """Send the results that an earlier run did not send, even if no rows arrive."""
         try:
             self._driver.recover()
         except Exception:
@@ -314,7 +361,7 @@ class JoinQueryHandle:
             self._inner.awaitTermination()
             if self._is_finite and not self._stopped:
                 self._driver.clean_up(STREAM_HAS_ENDED)
-        except Exception as error:  # exception() gives it, or what the driver and the inner query have kept of it
+        except Exception as error:  # exception() returns it, or the error kept by the driver or the inner query
             self._error = None if self._stopped else error
         finally:
             self._driver.close()
@@ -335,5 +382,5 @@ def epochs_of(query: JoinQueryHandle) -> list[EpochProgress]:
 
 
 def resent_by(query: JoinQueryHandle) -> int:
-    """How many results of an earlier run this one has sent, because that had not come to it."""
+    """How many results of an earlier run this run has sent, because the earlier run did not send them."""
     return sum(query._resent.values())

@@ -1,8 +1,8 @@
-"""A new JVM without the lines that it prints while it starts: for programs that talk to people.
+"""Start a JVM without the lines that it prints at the start: for programs that talk to people.
 
-The JVM inherits standard error, and what it prints before any setting of Spark is read cannot be switched off there. So
-it gets a pipe in its place. What comes through it until the session is ready is kept, to be shown if Spark does not
-start; all that comes later (errors, what predicates print) is passed on.
+The JVM inherits standard error, and its output before Spark reads any setting cannot be switched off. So it gets a pipe
+instead. Output before the session is ready is kept, and shown if Spark does not start. Later output (errors, prints of
+predicates) is passed on.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LINES_KEPT = 50
 
 
 class Said:
-    """The last lines of a JVM that was starting."""
+    """The last lines that a starting JVM printed."""
 
     def __init__(self) -> None:
         self.lines: deque[str] = deque(maxlen=LINES_KEPT)
@@ -29,8 +29,8 @@ class Said:
 
 @contextmanager
 def quiet_start(*, verbose: bool = False) -> Iterator[Said]:
-    """Keep what a JVM that is started in this block prints until the block ends. Nothing changes if there is one
-    already, or if `verbose`."""
+    """Keep the output of a JVM started in this block until the block ends. Does nothing if a JVM runs already, or if
+    `verbose`."""
     said = Said()
     if verbose or SparkContext._gateway is not None:
         yield said

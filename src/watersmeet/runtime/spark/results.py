@@ -1,4 +1,4 @@
-"""How results come into the outbox on Spark, and out of it again.
+"""How results are written to the outbox on Spark, and read from it.
 
 | query                                               | files are written by                                           |
 |-----------------------------------------------------|----------------------------------------------------------------|
@@ -10,8 +10,8 @@
 |                                                     | applied when they are sent, because intervals need the counts  |
 |                                                     | of the manifest                                                |
 
-Files lie in the folder of a plain, unpartitioned Parquet sink, and become its part files; or in the checkpoint, and the
-JVM reads them for the sink.
+Files are in the folder of a plain, unpartitioned Parquet sink, and become its part files; for other sinks they are in
+the checkpoint, and the JVM reads them.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ from watersmeet.state.part_files import ANYBODY, Maker, remove_attempts
 
 REPORTS_DDL = "report string"
 GLOB = re.compile(r"([{}\[\]*?\\])")
-"""What means something in a path that Spark reads."""
-READING = {  # whatever the session has set
+"""Characters with a special meaning in a path that Spark reads."""
+READING = {  # overrides the session's settings
     "ignoreMissingFiles": "false",
     "ignoreCorruptFiles": "false",
     "mergeSchema": "false",
@@ -60,21 +60,21 @@ READING = {  # whatever the session has set
 
 @dataclass(frozen=True, slots=True)
 class ResultPath:
-    """Where the results of a query are written, and in which form."""
+    """The place and form in which the results of a query are written."""
 
     query: JoinQuery
     schema: StructType
-    """Of the results."""
+    """The schema of the results."""
     folder: Path
     place: Literal["sink", "checkpoint"]
     compression: str = "snappy"
     maker: Maker = ANYBODY
     epoch: int = 0
-    """The one that files are written for."""
+    """The epoch of the files."""
 
     @property
     def is_plain(self) -> bool:
-        """Whether all that is selected are columns of joined rows, and nothing is left to filter."""
+        """Whether the select list has only columns of joined rows, and Spark has nothing to filter."""
         query = self.query
         columns = all(item.column is not None for item in query.select)
         return query.aggregation is None and not query.spark_residuals and columns
@@ -89,7 +89,7 @@ class ResultPath:
         return self.is_plain or self.is_finished_when_sent
 
     def target(self) -> ResultFolder:
-        """What writers need to know."""
+        """The target for the writers."""
         columns: tuple[tuple[str, str], ...] | None = None
         if self.is_plain:
             columns = tuple((internal_name(item.column), item.name) for item in self.query.select if item.column)
@@ -99,12 +99,12 @@ class ResultPath:
         return ResultFolder(self.folder, columns, schema, self.compression, self.maker, self.epoch)
 
     def remove_attempts(self) -> None:
-        """Remove all files of this run's attempts at the epoch: none of them will be named."""
+        """Remove all files of this run's attempts at the epoch; no manifest will name them."""
         remove_attempts(self.folder, self.maker, self.epoch)
 
     def paths(self, manifest: Manifest, *, is_recovery: bool) -> list[Path]:
-        """The files of an epoch's results; CheckpointError if one of them is not as it was written. What an earlier run
-        has written is read to know that."""
+        """The files of an epoch's results; CheckpointError if one of them has changed. Files of an earlier run are read
+        to check that."""
         if manifest.outbox.place != self.place and manifest.outbox.files:
             raise CheckpointError(
                 f"the results of epoch {manifest.epoch} are waiting as files of the {manifest.outbox.place}",
@@ -115,8 +115,8 @@ class ResultPath:
 
 
 def with_expressions(path: ResultPath, plan: JoinPlan, rows: DataFrame) -> DataFrame:
-    """Rows of the last stage, and reports among them, through the JVM's expressions into files: the reports, with the
-    files named in those of the last stage."""
+    """Apply the JVM's expressions to the rows of the last stage, and write them to files. The result is the reports
+    from among the rows; those of the last stage name the files."""
     query = path.query
     for condition in _conditions(query):
         rows = rows.filter(f"{REPORT} IS NOT NULL OR ({condition})")
@@ -144,7 +144,7 @@ def with_expressions(path: ResultPath, plan: JoinPlan, rows: DataFrame) -> DataF
 
 
 def _with_files(reports: Sequence[str], last: int, writer: ResultWriter) -> list[str]:
-    """The reports, with the files of this task in its own: the one of the last stage."""
+    """The reports, with this task's files added to its own report: the one of the last stage."""
     files = writer.close()
     if not files:
         return list(reports)
@@ -160,7 +160,7 @@ def _with_files(reports: Sequence[str], last: int, writer: ResultWriter) -> list
 def delivery(
     path: ResultPath, plan: JoinPlan, manifest: Manifest, session: SparkSession, *, is_recovery: bool
 ) -> Delivery:
-    """What the sink is given of a committed epoch; in a recovery, of an earlier run's."""
+    """The delivery of a committed epoch to the sink; in a recovery, of an earlier run's epoch."""
     box, part_files = manifest.outbox, None
     if box.place == path.place == "sink":
         part_files = list(zip(path.paths(manifest, is_recovery=is_recovery), box.files, strict=True))
@@ -174,7 +174,7 @@ def delivery(
 def _read(
     path: ResultPath, plan: JoinPlan, manifest: Manifest, session: SparkSession, paths: Sequence[Path]
 ) -> DataFrame:
-    """The results of a committed epoch, from their files."""
+    """The results of a committed epoch, read from its files."""
     if not path.is_finished_when_sent:
         return _files(session, paths, path.schema)
     aggregate = plan.aggregate
@@ -196,14 +196,14 @@ def _files(session: SparkSession, paths: Sequence[Path], schema: StructType) -> 
 
 
 def selected(query: JoinQuery, rows: DataFrame) -> DataFrame:
-    """The select list over joined rows or groups, and what Spark filters them by."""
+    """The select list over joined rows or groups, with the conditions that Spark evaluates."""
     for condition in _conditions(query):
         rows = rows.filter(condition)
     return rows.selectExpr(*(f"{_source(item)} AS {quote(item.name)}" for item in query.select))
 
 
 def result_schema(query: JoinQuery, plan: JoinPlan, spark: SparkSession) -> StructType:
-    """The schema of the results; raises what Spark has against an expression of the select list."""
+    """The schema of the results; raises Spark's error for an expression of the select list."""
     rows = struct_of(plan.output_schema if plan.aggregate is None else plan.aggregate.output_schema)
     try:
         return selected(query, spark.createDataFrame([], rows)).schema
@@ -225,5 +225,5 @@ def _source(item: SelectItem) -> str:
 
 
 def _place(number: int) -> str:
-    """A result column on its way to a file: the user's names may be any."""
+    """An internal name of a result column on its way to a file: the user's names may be anything."""
     return f"_r{number}"

@@ -1,5 +1,5 @@
-"""Options of joins that a session sets for all of them: `spark.watersmeet.<option>`, names compared without case. A
-setting that is none of the options is refused: it would have no effect."""
+"""Session defaults of join options: `spark.watersmeet.<option>`, names compared without case. A setting with an unknown
+name is refused: it would have no effect."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ PREFIX = "spark.watersmeet."
 
 
 def session_options(spark: SparkSession, known: Iterable[str]) -> dict[str, str]:
-    """The options that the session sets, by their own spelling."""
+    """The options set in the session, by their canonical names."""
     return options_in(spark.conf.getAll, known)
 
 
 def options_in(settings: Mapping[str, str], known: Iterable[str]) -> dict[str, str]:
-    """The options among the settings; OptionError for a name that is nearly or not at all one of them."""
+    """The options among the settings; OptionError for a misspelt or unknown name."""
     by_lower = {(PREFIX + name).lower(): name for name in known}
     found = {}
     for name, value in settings.items():

@@ -1,4 +1,4 @@
-"""Which sink is meant by what the writer was told: format, options, partitions, function or table."""
+"""The sink for the settings of the writer: format, options, partitions, function or table."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from watersmeet.runtime.spark.sinks import (
 
 @dataclass(frozen=True, slots=True)
 class AskedSink:
-    """What the writer was told of the sink."""
+    """The writer's settings for the sink."""
 
     spark: SparkSession
     format: str
@@ -48,7 +48,7 @@ class AskedSink:
 
 
 def sink_of(asked: AskedSink, schema: StructType) -> Sink:
-    """The sink of a format; raises SinkError or OptionError where something is missing."""
+    """The sink of a format; raises SinkError or OptionError if a setting is missing."""
     spark = asked.spark
     require_partitions(asked.format, asked.partition_by, schema)
     if asked.function is not None:
@@ -83,7 +83,7 @@ def _file_sink(asked: AskedSink, schema: StructType) -> FileSink:
 
 
 def table_sink(asked: AskedSink, table: str, schema: StructType) -> Sink:
-    """A table of a file format, which is made if it does not exist."""
+    """A table of a file format; it is created if it does not exist."""
     require_partitions(asked.format, asked.partition_by, schema)
     found = find_table(asked.spark, table)
     provider = asked.format if found is None else found.provider

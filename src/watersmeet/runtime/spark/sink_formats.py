@@ -1,6 +1,5 @@
-"""Whether a sink can take these results at all: its format, the options that it cannot do without, the columns that
-become folders, and the columns that a file can hold. Looked at before the query starts: what a sink refuses later, it
-refuses when the epoch is committed.
+"""Checks that a sink can take the results: its format, required options, partition columns, and column types. They run
+before the query starts: a later refusal by the sink would come after the commit of the epoch.
 
 | format                                     | looked up                                                              |
 |--------------------------------------------|------------------------------------------------------------------------|
@@ -21,7 +20,7 @@ from watersmeet.errors import OptionError, SinkError
 from watersmeet.runtime.spark.sinks import jvm_class
 
 COMMON_FORMATS = ("parquet", "orc", "json", "csv", "text", "memory", "console", "noop", "kafka", "delta", "jdbc")
-"""What a misspelt name may have meant."""
+"""Suggestions for misspelt names."""
 READ_ONLY = ("rate", "rate-micro-batch", "socket", "binaryfile", "image", "statestore", "state-metadata")
 PACKAGES = {
     "kafka": f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}",
@@ -52,7 +51,7 @@ def require_format(spark: SparkSession, name: str, options: Mapping[str, str]) -
 
 
 def missing_option(format: str, option: str) -> SinkError:
-    """The error of a format that cannot do without an option."""
+    """The error of a format without a required option."""
     if option == "path":
         return SinkError(
             f"the {format} sink needs a path",
@@ -93,7 +92,7 @@ def _unknown(message: str, hint: str) -> SinkError:
 
 
 def require_partitions(format: str, partition_by: Sequence[str], schema: StructType) -> None:
-    """OptionError unless the columns of `partitionBy` can become folders, with something left to be written."""
+    """OptionError unless the columns of `partitionBy` can become folders, and at least one other column is left."""
     if not partition_by:
         return
     if format in UNPARTITIONED:
@@ -122,7 +121,7 @@ def _partitions(message: str, hint: str) -> OptionError:
 
 
 def require_one_text(format: str, partition_by: Collection[str], schema: StructType) -> None:
-    """SinkError for results that are no lines of text."""
+    """SinkError if the format is text and results do not have exactly one string column, besides partition columns."""
     left = [field for field in schema.fields if field.name not in partition_by]
     if format == "text" and (len(left) != 1 or not isinstance(left[0].dataType, StringType)):
         columns = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in left)

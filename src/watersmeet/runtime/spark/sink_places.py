@@ -1,13 +1,13 @@
-"""Whether results can go to this place: a path that a folder can be at, on storage that this Spark knows, and without
-rows of another shape there already.
+"""Checks of a sink's path: it is or can become a folder, this Spark knows its storage, and existing files there have
+the columns of the results.
 
-| what is there                 | compared with the results                                                          |
+| existing files                | compared with the results                                                          |
 |-------------------------------|------------------------------------------------------------------------------------|
 | Parquet or ORC files          | names and types; of columns that are folders, names only                           |
-| JSON files                    | names: every column there must be one of the results (a NULL leaves no trace)      |
+| JSON files                    | names: every existing column must be one of the results (a NULL leaves no trace)   |
 | CSV files                     | names in their order, if there is a header; else the number of columns             |
 | text files                    | nothing: they have one column                                                      |
-| files of a streaming query    | nothing: whose they are is asked elsewhere (`state/sink_owner.py`)                 |
+| files of a streaming query    | nothing: their owner is checked elsewhere (`state/sink_owner.py`)                  |
 
 Tables: `sink_tables.py`.
 """
@@ -31,13 +31,13 @@ from watersmeet.state.sink_folder import LOG_FOLDER
 from watersmeet.state.storage import is_local, local_path
 
 SUFFIXES = {"parquet": "parquet", "orc": "orc", "json": "json", "jsonl": "json", "csv": "csv", "txt": "text"}
-"""What a file's name tells of its format."""
+"""The format of a file, by the end of its name."""
 STORES = {"s3a": "hadoop-aws", "s3": "hadoop-aws", "abfss": "hadoop-azure", "abfs": "hadoop-azure", "gs": "hadoop-gcp"}
-"""Kinds of storage that come in packages of their own."""
+"""Kinds of storage that need a package."""
 
 
 def require_place(spark: SparkSession, path: str) -> None:
-    """SinkError unless the path is a folder, or one can be made there, as far as can be seen without writing."""
+    """SinkError unless the path is a folder, or can become one, as far as can be checked without writing."""
     where = jvm_class(spark, "org.apache.hadoop.fs.Path")(path)
     try:
         files = where.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
@@ -59,7 +59,7 @@ def not_writable(path: str | Path, obstacle: str) -> SinkError:
 
 @contextmanager
 def writing_results(path: Path) -> Iterator[None]:
-    """What the system has against a first write to the folder of results, as an error."""
+    """Turn an error of the system at the first write to the folder of results into a SinkError."""
     try:
         yield
     except OSError as error:
@@ -99,7 +99,7 @@ def require_same_columns_in(
         with unlogged():
             found = spark.read.format(format).options(**others).load(path).schema
     except AnalysisException as error:
-        if error.getCondition() == "UNABLE_TO_INFER_SCHEMA":  # no file that a reader would look at
+        if error.getCondition() == "UNABLE_TO_INFER_SCHEMA":  # no file that a reader would read
             return
         raise _unreadable(path, f"files that Spark cannot read as {format}") from None
     except Exception:  # py4j's, which has no class of PySpark's
@@ -144,8 +144,8 @@ def _differences_of_files(
 
 
 def differences(found: StructType, schema: StructType, untyped: Sequence[str] = ()) -> list[str]:
-    """What differs between the columns that are there and those of the results, column by column. Names are compared
-    without case, types without nullability; of the `untyped` columns only names."""
+    """The differences between existing columns and those of the results, column by column. Names are compared without
+    case, types without nullability; for `untyped` columns only names are compared."""
     there = {field.name.lower(): field for field in found.fields}
     ours = {field.name.lower(): field for field in schema.fields}
     said = []

@@ -1,5 +1,5 @@
-"""Whether results fit a table that exists: names and types of all columns, their order where files have no names (CSV),
-the columns that the table is partitioned by, and its format."""
+"""Checks that results fit an existing table: names and types of all columns, their order where files have no names
+(CSV), the partition columns, and the format."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from watersmeet.runtime.spark.unlogged import unlogged
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """What the catalog says of a table."""
+    """A table's entry in the catalog."""
 
     name: str
     provider: str
@@ -29,13 +29,13 @@ class Table:
 
 
 def find_table(spark: SparkSession, name: str) -> Table | None:
-    """A table of the catalog, None if it is free; SinkError for a name that no table can have, and for a view."""
+    """A table of the catalog; None if the name is free. SinkError for an invalid name, and for a view."""
     with table_errors(name):
         if not spark.catalog.tableExists(name):
             return None
         rows = [(row[0], row[1]) for row in spark.sql(f"DESCRIBE TABLE EXTENDED {name}").collect()]
         schema = spark.table(name).schema
-        # The session remembers the files of a table that it has looked at, and would not see those of the results.
+        # The session caches the file list of a table, and would not see the files of the results.
         spark.catalog.refreshTable(name)
     details = dict(rows)
     if "VIEW" in details.get("Type", "VIEW"):
@@ -54,7 +54,7 @@ def find_table(spark: SparkSession, name: str) -> Table | None:
 
 @contextmanager
 def table_errors(name: str) -> Iterator[None]:
-    """What Spark has against a table, in short."""
+    """Turn Spark's error about a table into a short SinkError."""
     try:
         with unlogged():
             yield
@@ -74,7 +74,7 @@ def table_errors(name: str) -> Iterator[None]:
 
 
 def require_same_table(table: Table, format: str | None, schema: StructType, by: Sequence[str]) -> None:
-    """SinkError unless the results fit a table that exists; `format` is the one asked for, if any was."""
+    """SinkError unless the results fit an existing table; `format` is the requested one, if any."""
     if format is not None and format != table.provider:
         raise SinkError(
             f"table {table.name} is kept as {table.provider}, and the format is {format}",
@@ -98,6 +98,6 @@ def require_same_table(table: Table, format: str | None, schema: StructType, by:
 
 
 def _in_files(schema: StructType, by: Sequence[str]) -> list[str]:
-    """The columns that files have, in lower case: not those that are folders."""
+    """The columns in the files, in lower case, without partition columns."""
     folders = {name.lower() for name in by}
     return [name.lower() for name in schema.names if name.lower() not in folders]

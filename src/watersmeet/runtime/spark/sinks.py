@@ -1,6 +1,6 @@
-"""Where results go. A sink is told the epoch, and being told twice is normal after a crash.
+"""Sinks: where results go. Every delivery has its epoch; after a crash an epoch may be delivered twice.
 
-| sink                            | told an epoch twice                                                                |
+| sink                            | an epoch delivered twice                                                           |
 |---------------------------------|------------------------------------------------------------------------------------|
 | parquet, orc, json, csv, text   | skips the second: Spark's own file sink log (`_spark_metadata`), which also keeps  |
 |                                 | readers through Spark from ever seeing half an epoch                               |
@@ -10,10 +10,10 @@
 | console                         | prints it again                                                                    |
 | any other batch format of Spark | appends again (at least once)                                                      |
 
-At a power cut, files on a local path and `toTable` keep every epoch that was acknowledged (`file_sink.py`); for all
-other sinks that is up to what they write to, and to the function.
+After a power cut, files on a local path and `toTable` still have every acknowledged epoch (`file_sink.py`). For all
+other sinks this depends on their storage, or on the function.
 
-Every epoch is delivered, also one that shows nothing: Spark's file log must have no gap. All other sinks leave it out.
+An epoch without results is delivered too, because Spark's file log must have no gap. All other sinks skip it.
 """
 
 from __future__ import annotations
@@ -34,34 +34,34 @@ from watersmeet.state.part_files import Maker
 from watersmeet.state.sink_owner import Owner
 
 KEYED_FORMATS = ("kafka", "noop")
-"""Batch formats in which a later row can stand for an earlier one."""
+"""Batch formats in which a later row can replace an earlier one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """The results of a committed epoch, as files; what is read of them is valid until the sink returns."""
+    """The results of a committed epoch, as files. A DataFrame over them is valid until the sink returns."""
 
     epoch: int
     shows: bool
     session: SparkSession
     part_files: Sequence[tuple[Path, ResultFile]] | None
-    """The files, if they lie in the sink's own folder."""
+    """The files, if they are in the sink's own folder."""
     read: Callable[[], DataFrame]
 
 
 @dataclass(frozen=True, slots=True)
 class SinkRun:
-    """The run of a query that a sink is to serve."""
+    """The run of a query that a sink serves."""
 
     session: SparkSession
     schema: StructType
-    """Of the results."""
+    """The schema of the results."""
     owner: Owner
     maker: Maker
     sent: int
-    """The last epoch that the sink surely has; -1 is none."""
+    """The last epoch that the sink has for certain; -1 if none."""
     committed: int
-    """The last epoch that it may have."""
+    """The last epoch that the sink may have."""
 
 
 class PartFolder(NamedTuple):
@@ -72,32 +72,32 @@ class PartFolder(NamedTuple):
 
 
 class Sink(Protocol):
-    """Takes the results of an epoch; `deliver` returns when they are there to stay."""
+    """Takes the results of an epoch; `deliver` returns when they are stored in the sink."""
 
     @property
     def description(self) -> str: ...
 
     def require_mode(self, mode: OutputMode) -> None:
-        """Refuse an output mode that the sink cannot keep."""
+        """Refuse an output mode that the sink does not support."""
 
     def for_run(self, run: SinkRun) -> Sink:
         """The sink as this run uses it. Refuses a run whose results it cannot hold, or that does not own it; writes
         nothing."""
 
     def part_folder(self, *, is_plain: bool) -> PartFolder | None:
-        """Where tasks may write results themselves; `is_plain`: these are columns of joined rows."""
+        """Where tasks may write results themselves; `is_plain`: results are plain columns of joined rows."""
 
     def claim(self, run: SinkRun) -> None:
-        """Take the sink for the run's checkpoint: the first write to it, when nothing is left that may refuse the
-        query."""
+        """Take the sink for the run's checkpoint. This is the first write to the sink; all checks of the query come
+        before it."""
 
     def deliver(self, delivery: Delivery) -> None: ...
 
     def leftovers(self) -> frozenset[str]:
-        """Names of what may be left over of earlier runs of the checkpoint."""
+        """Names of files that earlier runs of the checkpoint may have left over."""
 
     def sweep(self, seen: frozenset[str]) -> None:
-        """Remove those leftovers that no epoch has named."""
+        """Remove the leftovers that no epoch names."""
 
 
 def jvm_class(spark: SparkSession, name: str) -> Any:
@@ -108,16 +108,16 @@ def jvm_class(spark: SparkSession, name: str) -> Any:
 
 
 def any_mode(_: OutputMode) -> None:
-    """Nothing is refused."""
+    """Accept every mode."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlainSink:
-    """A sink that is a function of deliveries: it belongs to nobody, and runs leave nothing in it to be swept."""
+    """A sink that is a function of deliveries: it has no owner, and runs leave no files in it to sweep."""
 
     description: str
     write: Callable[[Delivery], None]
-    """Called for every epoch that may show something."""
+    """Called for every epoch that may have results."""
     require_mode: Callable[[OutputMode], None] = any_mode
 
     def for_run(self, run: SinkRun) -> PlainSink:
@@ -127,7 +127,7 @@ class PlainSink:
         return None
 
     def claim(self, run: SinkRun) -> None:
-        """There is nothing to take."""
+        """Nothing to claim."""
 
     def deliver(self, delivery: Delivery) -> None:
         if delivery.shows:
@@ -137,7 +137,7 @@ class PlainSink:
         return frozenset()
 
     def sweep(self, seen: frozenset[str]) -> None:
-        """There is nothing to sweep."""
+        """Nothing to sweep."""
 
 
 def function_sink(function: Callable[[DataFrame, int], None]) -> PlainSink:
@@ -176,8 +176,8 @@ def batch_sink(
 
 
 def memory_sink(spark: SparkSession, name: str, schema: StructType, *, is_complete: bool = False) -> PlainSink:
-    """Results in the driver's memory, as a temporary view under the query's name; for looking and for tests. Modes are
-    Spark's: complete replaces the rows, update adds the changed ones to them."""
+    """Results in the driver's memory, as a temporary view under the query's name; for inspection and tests. Modes are
+    Spark's: complete replaces the rows, update appends the changed ones."""
     sink = jvm_class(spark, "org.apache.spark.sql.execution.streaming.sources.MemorySink")()
     plan = jvm_class(spark, "org.apache.spark.sql.execution.streaming.sources.MemoryPlan")
     jschema = spark._jsparkSession.parseDataType(schema.json())
@@ -200,7 +200,7 @@ def only_appends(what: str, mode: str) -> SinkError:
 
 
 def file_options(options: Mapping[str, str]) -> dict[str, str]:
-    """The options a file sink passes on to Spark."""
+    """The options that a file sink passes on to Spark."""
     return {name: value for name, value in options.items() if name.lower() != "checkpointlocation"}
 
 

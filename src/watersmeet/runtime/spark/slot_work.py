@@ -1,9 +1,9 @@
-"""What a Spark task does in a stage of an epoch: take frames, run the engine on its slot, tell the driver.
+"""The work of a Spark task in a stage of an epoch: take frames, run the engine on its slot, report to the driver.
 
-What a task has to tell (its report) travels with the rows that it sends on: the tasks of the next stage put it aside
-and pass it on, and those of the last yield it. Results are written to files by the task itself, which its report names;
-or, where Spark's expressions come first (`results.py`), they flow on as rows. Those that are complete before the last
-stage travel packed as Arrow IPC bytes until then.
+The report of a task travels with the rows that it sends on. The tasks of the next stage set it aside and pass it on;
+those of the last stage yield it. A task writes its results to files, and its report names them. Where Spark's
+expressions must be applied first (`results.py`), results flow on as rows. Results that are complete before the last
+stage travel packed as Arrow IPC bytes.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ from watersmeet.state.private_folder import opened_or_made
 from watersmeet.state.tiers import Tiers
 
 Work: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""What `mapInArrow` takes."""
+"""The type of function that `mapInArrow` takes."""
 
 _tasks_before = count()
 
 
 @dataclass(frozen=True, slots=True)
 class Folders:
-    """Where tasks find and put state; `tasks` is the file that says what they have to do."""
+    """Where tasks read and write state; `tasks` is the task file (`epoch/task_file.py`)."""
 
     segments: Path
     memory: Path | None
@@ -73,9 +73,9 @@ class Folders:
 
 
 def _this_task(folders: Folders, stage: int) -> SlotTask:
-    """What the running Spark task has to do, with a name of its own for this attempt."""
+    """The slot task of the running Spark task, with a unique name for this attempt."""
     if next(_tasks_before) == 1:
-        # Spark collects garbage after every task; it need not look each time through all that the first one imported.
+        # Spark collects garbage after every task. Frozen objects (all imports of the first task) are not scanned again.
         gc.freeze()
     context = TaskContext.get()
     assert context is not None
@@ -86,7 +86,7 @@ def _this_task(folders: Folders, stage: int) -> SlotTask:
 
 
 def _sweep(folders: Folders, memory: Path, committed: int) -> None:
-    """Keep the memory tier of this host in order, if another task has not done so."""
+    """Sweep the memory tier of this host, unless another task has done so."""
     if not os.path.lexists(memory):
         remove_other_runs(memory)
     if (folder := opened_or_made(memory)) is not None:
@@ -94,15 +94,15 @@ def _sweep(folders: Folders, memory: Path, committed: int) -> None:
 
 
 def group_work(plan: JoinPlan, folders: Folders, results: ResultFolder | None) -> Work:
-    """The work of the stage of an aggregation, on any of its slots: reports, and rows of groups unless they are written
-    to files here."""
+    """The work of an aggregation stage, on any of its slots. It yields reports, and rows of groups unless they are
+    written to files here."""
 
     def work(frames: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         assert plan.aggregate is not None
         task = _this_task(folders, plan.aggregate.stage)
         told: list[str] = []
         if task.closing_us is not None:
-            # What made Spark start the task, and is no rows of ours. It gives up a worker that leaves something unread.
+            # Placeholder rows that made Spark start the task. Spark gives up a worker that leaves input unread.
             deque(frames, maxlen=0)
         accumulated = received(plan.aggregate, frames, told)
         running = aggregate_step(plan, task, accumulated, folders.tiers(task))
@@ -116,10 +116,11 @@ def group_work(plan: JoinPlan, folders: Folders, results: ResultFolder | None) -
 
 
 def feed_work(plan: JoinPlan, stage: int, feeds: Sequence[Feed], folders: Folders) -> Work:
-    """Stored rows of a slot, as frames for the stages that build state of them; the number of its tasks is given."""
+    """The work of feeding: stored rows of a slot, as frames for the stages that build state from them. `stage` is the
+    stage number of the feeding tasks."""
 
     def work(frames: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        deque(frames, maxlen=0)  # what made Spark start the task
+        deque(frames, maxlen=0)  # placeholder rows that made Spark start the task
         task = _this_task(folders, stage)
         for emitted in fed_rows(plan, feeds, task, folders.tiers(task)):
             yield for_spark(emitted.rows)
@@ -128,7 +129,7 @@ def feed_work(plan: JoinPlan, stage: int, feeds: Sequence[Feed], folders: Folder
 
 
 def slot_work(plan: JoinPlan, stage: int, folders: Folders, results: ResultFolder | None) -> Work:
-    """The work of a stage of the join, on any of its slots; without a folder for `results` they flow on as rows."""
+    """The work of a join stage, on any of its slots. Without a `results` folder, results flow on as rows."""
 
     def work(frames: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         task = _this_task(folders, stage)
@@ -147,7 +148,7 @@ def slot_work(plan: JoinPlan, stage: int, folders: Folders, results: ResultFolde
 
 
 class _Writing:
-    """Runs a step; its results go to the file of this attempt, if there is a folder for them."""
+    """Runs a step and writes its results to the file of this attempt, if there is a result folder."""
 
     def __init__(self, results: ResultFolder | None, slot: int) -> None:
         self._writer = None if results is None else ResultWriter(results, slot)
@@ -161,7 +162,7 @@ class _Writing:
             self._writer.abandon()
 
     def rest(self, running: Iterator[Emitted]) -> Iterator[Emitted]:
-        """What the step emits and is not written."""
+        """The rows that the step emits and that are not written to the file."""
         while True:
             try:
                 emitted = next(running)
@@ -174,14 +175,14 @@ class _Writing:
                 yield emitted
 
     def report(self, empty: pa.Schema | None = None) -> str:
-        """The report, with the file; with `empty`, there is one in any case."""
+        """The report, naming the file. With `empty`, a file is written even without results."""
         assert self._done is not None
         files = () if self._writer is None else self._writer.close(empty)
         return report_to_json(replace(self._done, files=files, worker=this_worker(os.environ)))
 
 
 class _Told:
-    """What travels to the driver along with the rows: reports, and results that are complete, packed."""
+    """Reports and packed complete results, which travel to the driver along with the rows."""
 
     def __init__(self, plan: JoinPlan, stage: int, aside: Aside, *, flows: bool) -> None:
         self.plan, self.stage, self.flows = plan, stage, flows
@@ -189,7 +190,7 @@ class _Told:
         self._results = aside
 
     def without(self, frames: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The frames without what earlier stages have told; that is put aside."""
+        """The frames without the reports and results of earlier stages, which are set aside."""
         for frame in frames:
             if self.plan.frame.has_stages:
                 is_row = pc.and_(pc.is_null(frame.column(REPORT)), pc.is_null(frame.column(RESULTS)))
@@ -201,8 +202,8 @@ class _Told:
                 yield frame
 
     def sent(self, emitted: Emitted) -> Iterator[pa.RecordBatch]:
-        """What a step has emitted: frames for another stage, or rows that flow on when all stages of the join are
-        done, and travel packed until then."""
+        """Send emitted rows: frames go to another stage; results flow on from the last join stage, and travel packed
+        before it."""
         if emitted.stage is not None and emitted.stage < len(self.plan.stages):
             yield for_spark(emitted.rows)
         elif self.is_last:

@@ -1,7 +1,7 @@
-"""From streaming DataFrames to one: derive columns, cast keys, mark what the filters keep, all in the JVM.
+"""From streaming DataFrames to one: derive columns, cast keys, mark the rows that the filters keep, all in the JVM.
 
-Streams are united in name order, because Spark's source offsets are positional, and in the *source frame*
-(`plan/frame.py`), which no plan has a part in: `frames.py` makes frames for a plan of it, micro-batch by micro-batch.
+Streams are united in name order, because Spark's source offsets are positional. The result is in the *source frame*
+(`plan/frame.py`), which depends on no plan: `frames.py` turns it into frames of a plan, micro-batch by micro-batch.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _with_derived(query: JoinQuery, ordinal: int, df: DataFrame) -> DataFrame:
 
 
 def _value(query: JoinQuery, ordinal: int, field: Field) -> Column:
-    """A field of a stream's row: a column as it is, or the value of a key class."""
+    """A field of a stream's row: an unchanged column, or the value of a key class."""
     if not isinstance(field, KeyValue):
         return _named(field.name)
     key_class = query.classes[field.key_class]

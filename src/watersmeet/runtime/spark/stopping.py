@@ -1,15 +1,15 @@
-"""How a micro-batch that runs while its query is stopped ends without a word.
+"""A quiet end for a micro-batch that runs while its query is stopped.
 
 `stop()` cancels the jobs of the batch, and the function that Spark calls for it then fails. Spark ends quietly if the
 text of that failure says that a call was interrupted. It looks for this with a regular expression that overflows the
 stack on the long text of a cancelled job, and prints a thousand lines (`StreamExecution.isInterruptionException`). So
 the function raises a short error of its own, in the words that Spark looks for.
 
-A cancelled task goes on until its Python worker has ended. A session that is stopped before prints an error for each of
-them, so `stop()` waits for them a moment.
+A cancelled task continues until its Python worker has ended. A session that is stopped before that prints an error for
+each task, so `stop()` waits for them a moment.
 
-PySpark's handler of Ctrl-C cancels all jobs first and raises KeyboardInterrupt then. A batch that fails by this stops
-its query in the same way; the handle keeps the reason.
+PySpark's handler of Ctrl-C first cancels all jobs and then raises KeyboardInterrupt. A batch that fails because of this
+stops its query in the same way; the handle keeps the reason.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TASKS_END_WITHIN_S = 5.0
 
 
 class Interrupted(Exception):
-    """The batch was given up because its query is stopped."""
+    """The batch was abandoned because its query is stopped."""
 
     def __init__(self) -> None:
         super().__init__(INTERRUPTED)

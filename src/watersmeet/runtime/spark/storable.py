@@ -1,4 +1,4 @@
-"""Which types of results the outbox can hold: what Parquet carries and Spark reads back as it was."""
+"""Which types of results the outbox can hold: those that Parquet stores and Spark reads back unchanged."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from watersmeet.errors import SinkError
 from watersmeet.query.logical import JoinQuery
 
 NOT_AS_THEY_WERE = ("geometry", "geography", "time")
-"""Names of types that not every Spark has, and that do not come back through Arrow and Parquet as they were."""
+"""Names of types that not every Spark has, and that Arrow and Parquet do not return unchanged."""
 
 
 def require_storable(schema: StructType) -> None:
-    """Refuse a result column of a type that a file of results cannot hold, by its name."""
+    """Refuse, by name, a result column of a type that a result file cannot hold."""
     for field in schema.fields:
         if (kind := _not_storable(field.dataType)) is not None:
             raise unsupported_type(field, f"{kind} cannot be written")
@@ -39,8 +39,8 @@ def unsupported_type(field: StructField, why: str) -> SinkError:
 
 
 def with_source_types(schema: StructType, query: JoinQuery, frames: Mapping[str, DataFrame]) -> StructType:
-    """The schema of results with plain columns of their types in the streams: Arrow does not know collations, nor the
-    fields of an interval."""
+    """The schema of results, where plain columns have their types in the streams: Arrow does not know collations, nor
+    the fields of an interval."""
     if query.aggregation is not None:
         return schema
     fields = []
@@ -53,7 +53,7 @@ def with_source_types(schema: StructType, query: JoinQuery, frames: Mapping[str,
 
 
 def parts_of(kind: DataType) -> Iterator[DataType]:
-    """A type and all that are nested in it."""
+    """A type and all types nested in it."""
     yield kind
     match kind:
         case StructType(fields=fields):

@@ -70,7 +70,7 @@ class StreamJoin:
         self._pieces = JoinPieces(spark)
 
     def _with(self, **changes: Any) -> StreamJoin:
-        """Another join with these pieces; this one stays as it is."""
+        """A copy of the join with these pieces; this one does not change."""
         other = StreamJoin.__new__(StreamJoin)
         other._pieces = replace(self._pieces, **changes)
         return other
@@ -85,8 +85,11 @@ class StreamJoin:
         window: str | timedelta | None = None,
     ) -> StreamJoin:
         """Add an input: any streaming DataFrame. `delay` says how late its rows may be; `window` bounds how long a row
-        of this stream can wait for others, where streams differ (otherwise use `within`). What is not given of event
-        time and delay is that of the DataFrame's own `withWatermark`, if it has one."""
+        of this stream can wait for others, where streams differ (otherwise use `within`). The defaults of event time
+        and delay are those of the DataFrame's `withWatermark`, if it was called.
+
+        >>> join = join.stream("orders", orders, eventTime="ts", delay="5 seconds")
+        """
         arguments.text("the name of a stream", name, "write the name first: stream('orders', df)")
         check_stream_name(name)
         if not isinstance(df, DataFrame):
@@ -115,7 +118,10 @@ class StreamJoin:
         )
 
     def where(self, condition: str) -> StreamJoin:
-        """Add a condition, as SQL text; several are joined by AND."""
+        """Add a condition, as SQL text; several are joined by AND.
+
+        >>> join = join.where("orders.id = payments.order_id")
+        """
         return self._with(where=(*self._pieces.where, arguments.condition("where", condition)))
 
     filter = where
@@ -127,6 +133,8 @@ class StreamJoin:
         length (pyarrow or NumPy); a NULL in it means unknown. With `vectorized=False` it is called row by row with
         Python values (None for NULL) and returns True, False or None: much slower. It must be deterministic, and
         it wins over a function of Spark with the same name.
+
+        >>> join = join.register("near", lambda x, y: pc.less(pc.abs(pc.subtract(x, y)), 0.5))
         """
         found = registered(name, function, vectorized=vectorized)
         if found.name in self._pieces.functions:
@@ -145,31 +153,48 @@ class StreamJoin:
         return self._with(functions={**self._pieces.functions, found.name: found})
 
     def within(self, window: str | timedelta) -> StreamJoin:
-        """Join rows whose event times differ by less than this, pair by pair."""
+        """Join rows whose event times differ by less than this, pair by pair.
+
+        >>> join = join.within("10 minutes")
+        """
         return self._with(within=arguments.duration("within", window))
 
     def select(self, *columns: str | Sequence[str]) -> StreamJoin:
-        """The result columns: `stream.column`, `stream.*`, or SQL expressions with an alias. Default: all."""
+        """The result columns: `stream.column`, `stream.*`, or SQL expressions with an alias. Default: all.
+
+        >>> join = join.select("orders.*", "payments.amount * 100 AS cents")
+        """
         return self._with(select=arguments.columns("select", columns))
 
     def groupBy(self, *columns: str | Sequence[str]) -> StreamJoin:
         """Group the joined rows: `stream.column`, SQL expressions (with an alias, if `agg` follows), or
-        `window(result_time, '10 minutes')`, where the result time is the latest event time in a joined row."""
+        `window(result_time, '10 minutes')`, where the result time is the latest event time in a joined row.
+
+        >>> join = join.groupBy("orders.customer")
+        """
         return self._with(group_by=arguments.columns("groupBy", columns))
 
     def agg(self, *aggregates: str | Sequence[str]) -> StreamJoin:
-        """The result is the columns of `groupBy` and these: `count(*) AS n`, `sum(stream.column) AS total`, ..."""
+        """The aggregates; results have the columns of `groupBy` and these.
+
+        >>> join = join.agg("count(*) AS n", "sum(payments.amount) AS total")
+        """
         return self._with(agg=arguments.columns("agg", aggregates))
 
     def having(self, condition: str) -> StreamJoin:
-        """Keep the groups for which a condition holds; several are joined by AND."""
+        """Keep the groups for which a condition holds; several are joined by AND.
+
+        >>> join = join.having("count(*) > 10")
+        """
         return self._with(having=(*self._pieces.having, arguments.condition("having", condition)))
 
     def sql(self, text: str, /, *unnamed: Any, **streams: DataFrame) -> StreamJoin:
-        """The whole query as text, with streams by name; those added with `stream` can be used as well.
+        """The whole query as text, with streams by name; the text can also use streams added with `stream`.
 
         A window follows its stream, `FROM a [RANGE 10 MINUTES], b [UNBOUNDED]`, or all have the same: `WITHIN 10
         MINUTES`. The event time of a stream given here is that of its `withWatermark`, else its only timestamp column.
+
+        >>> join = StreamJoin(spark).sql("SELECT * FROM a JOIN b ON a.k = b.k WITHIN 10 MINUTES", a=a, b=b)
         """
         if self._pieces.sql is not None:
             raise QueryError(
@@ -190,9 +215,12 @@ class StreamJoin:
         return join
 
     def hint(self, about: str, *, rowsPerSecond: float | None = None, selectivity: float | None = None) -> StreamJoin:
-        """Say what you know of the data, so that option plan = auto need not wait for the first rows to choose a tree:
-        of a stream by name, how many rows a second arrive (of event time, where there are windows); of a predicate as
-        the query has it, or as `key 0` and so on in explain, which share of the pairs of rows it lets pass."""
+        """Give known figures of the data, so that option plan = auto need not wait for the first rows to choose a tree.
+        For a stream, by name: rows per second (of event time, where there are windows). For a predicate, as written in
+        the query or as `key 0` and so on in explain: the share of row pairs that it lets pass.
+
+        >>> join = join.hint("orders", rowsPerSecond=1000).hint("orders.id = payments.order_id", selectivity=0.001)
+        """
         arguments.text("the first argument of hint", about, "name a stream, or write a predicate as the query has it")
         if (rowsPerSecond is None) == (selectivity is None):
             raise OptionError(
@@ -216,7 +244,10 @@ class StreamJoin:
 
     def option(self, name: str, value: Any) -> StreamJoin:
         """Set an option of the join (names are case-insensitive). `spill` may also be a policy of your own: a function
-        of `GroupFigures` that gives every partition group a score; those with the lowest go first."""
+        of `GroupFigures` that gives every partition group a score; groups with the lowest scores are spilled first.
+
+        >>> join = join.option("memoryBudget", "1g")
+        """
         require_option_of_join(arguments.text("the name of an option", name, "write option('name', value)"))
         known = option_name(name)
         takes = KNOWN[known].takes_function and callable(value)
@@ -224,6 +255,10 @@ class StreamJoin:
         return self._with(options={**self._pieces.options, known: text})
 
     def options(self, **options: Any) -> StreamJoin:
+        """Set several options of the join.
+
+        >>> join = join.options(slots=8, plan="mjoin")
+        """
         join = self
         for name, value in options.items():
             join = join.option(name, value)
@@ -231,7 +266,7 @@ class StreamJoin:
 
     @property
     def schema(self) -> StructType:
-        """The columns of the results, as of a DataFrame; the query is checked, and nothing runs.
+        """The schema of the results. The query is checked, and nothing runs.
 
         >>> join.schema.simpleString()
         'struct<broker:string,ask:double>'
@@ -253,12 +288,18 @@ class StreamJoin:
 
     @property
     def writeStream(self) -> JoinStreamWriter:
-        """The writer that starts the query."""
+        """The writer that starts the query.
+
+        >>> query = join.writeStream.format("console").start()
+        """
         return JoinStreamWriter(self._pieces)
 
     def explain(self, mode: str | None = None) -> None:
-        """Print the query and its plan without running it; `explain("cost")` also the candidates for the plan side by
-        side, with what they cost by the hints there are."""
+        """Print the query and its plan without running it. "cost": also the candidate plans side by side, with their
+        costs estimated from the hints.
+
+        >>> join.explain("cost")
+        """
         shown = explain_mode(mode)
         planner, options = self._pieces.planner()
         print(explain_text(planner.query, planner.first_plan(), options.slots))
@@ -269,7 +310,7 @@ class StreamJoin:
 
 
 def pieces_of(join: StreamJoin) -> JoinPieces:
-    """What has been said of a join: for the command line, the demo and tests."""
+    """The pieces of a join: for the command line, the demo and tests."""
     return join._pieces
 
 
@@ -279,8 +320,7 @@ def sql(spark: SparkSession, text: str, streams: Mapping[str, DataFrame]) -> Str
 
 
 def _event_time(name: str, df: DataFrame, given: str | None, delay: Any) -> tuple[str | None, int | None]:
-    """The event time of a stream and its delay, in microseconds: as given, else as `withWatermark` says; None if nobody
-    says it."""
+    """The event time of a stream and its delay in microseconds: as given, else as in `withWatermark`, else None."""
     delay_us = None if delay is None else arguments.duration_us("delay", delay)
     marked = _watermark(df)
     if marked is None:
@@ -309,7 +349,7 @@ def _arrow_schema(name: str, df: DataFrame) -> pa.Schema:
     fields = []
     for field in df.schema.fields:
         try:
-            if _has_variant(field.dataType):  # as a struct whose fields are never NULL, even if it is
+            if _has_variant(field.dataType):  # Arrow has it as a struct whose fields are never NULL, even if it is
                 raise TypeError
             converted = to_arrow_schema(type(df.schema)([field]), timezone="UTC")
         except Exception as error:  # PySpark raises one of several classes here
@@ -328,7 +368,7 @@ def _has_variant(kind: DataType) -> bool:
 
 
 def _with_collation(field: pa.Field, kind: DataType) -> pa.Field:
-    """Arrow has no collations: note one that is not by bytes, so that joining on it can be refused."""
+    """Arrow has no collations: note any collation that does not compare bytes, so that joining on it can be refused."""
     if isinstance(kind, StringType) and kind != StringType():
         return field.with_metadata({COLLATION: kind.collation.encode()})
     return field

@@ -1,4 +1,4 @@
-"""What an epoch did, from its job to its commit: noted as it goes on, and told when it is committed."""
+"""The record of an epoch, from its job to its commit; it is reported when the epoch is committed."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from watersmeet.state.manifest import Manifest
 
 
 class Telling:
-    """Keeps events and statistics, and hands progress on."""
+    """Keeps events and statistics, and passes progress on."""
 
     def __init__(self, outside: Outside) -> None:
         self._outside = outside
         self._started: float | None = None
         self.ran: Ran | None = None
-        """The epoch under way, once its job is done; None while one is sent that an earlier run has left."""
+        """The current epoch, once its job is done; None while an epoch of an earlier run is sent."""
 
     def note_time(self, step: str) -> None:
         if self.ran is not None:
             self.ran = replace(self.ran, times=self.ran.times._replace(**{step: time.monotonic()}))
 
     def tell(self, plan: JoinPlan, coordinator: Coordinator, after: Manifest) -> None:
-        """What a committed epoch did; what is learned from it is kept. Nothing is told of one that changed nothing."""
+        """Report a committed epoch, and keep its events and statistics. An epoch without changes is not reported."""
         ran, outside = self.ran, self._outside
         assert ran is not None
         self.ran = None

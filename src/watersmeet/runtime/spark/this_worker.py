@@ -1,4 +1,4 @@
-"""Where a task runs: the host, and the executor, as far as its environment says.
+"""Where a task runs: the host, and the executor, taken from environment variables.
 
 | cluster manager            | the executor's id                                              |
 |----------------------------|----------------------------------------------------------------|
@@ -7,7 +7,7 @@
 | YARN                       | the container, `CONTAINER_ID`                                  |
 | local                      | `driver`, as Spark calls it                                    |
 
-Spark tells Python tasks nothing of it otherwise.
+Spark gives Python tasks no other information about it.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Questions to Spark whose answer may be an error: PySpark logs each of those with its Java trace on standard error,
-before anybody can catch it. What we say in our own words must not be preceded by that."""
+"""Calls to Spark whose failure is expected. PySpark logs every error with its Java trace on standard error before we
+can catch it; our own message must not come after such a trace."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 @contextmanager
 def unlogged() -> Iterator[None]:
-    """Within, PySpark logs no error of Spark that it turns into an exception."""
+    """In this block, PySpark does not log errors of Spark that it turns into exceptions."""
     loggers = [logger for logger in map(PySparkLogger.getLogger, LOGGERS) if not logger.disabled]
     for logger in loggers:
         logger.disabled = True

@@ -1,11 +1,11 @@
-"""Whether the Python workers can do the work, looked at before the first batch: they need this very watersmeet, and
-room in memory for a slot.
+"""A check of the Python workers before the first batch: they need the driver's version of watersmeet, and memory for a
+slot.
 
 A worker without the package would otherwise fail in the first micro-batch, behind a hundred lines of Java. So a small
-job asks workers what they are (`PROBE`, which needs nothing but Python itself). It is left out where workers surely run
-what the driver runs: on a local master, with the driver's own interpreter.
+job asks workers for their facts (`PROBE`, which needs only Python). It is skipped where workers certainly run the
+driver's code: on a local master, with the driver's own interpreter.
 
-Known limitation: it asks as many workers as the join has slots. One on a host that joins later is not asked.
+Known limitation: it asks as many workers as the join has slots. A worker on a host that joins later is not asked.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def probe(rows):
 
 
 class WorkerFacts(NamedTuple):
-    """What a worker says of itself; `memory_free` is -1 where there is no such folder."""
+    """The facts that a worker reports; `memory_free` is -1 if the memory folder does not exist."""
 
     host: str
     python: str
@@ -50,7 +50,7 @@ class WorkerFacts(NamedTuple):
 
 
 def require_able_workers(spark: SparkSession, slots: int, memory: str | None, budget_bytes: int | None) -> None:
-    """WatersmeetError if a worker cannot run the join; `memory` is where state in memory goes, if it does."""
+    """WatersmeetError if a worker cannot run the join; `memory` is the location of the memory tier, if any."""
     if _are_surely_ours(spark):
         return
     for facts in asked(spark, slots, memory):
@@ -58,7 +58,7 @@ def require_able_workers(spark: SparkSession, slots: int, memory: str | None, bu
 
 
 def asked(spark: SparkSession, slots: int, memory: str | None) -> list[WorkerFacts]:
-    """What the workers say; WatersmeetError if there is not even a Python to say it."""
+    """The facts of the workers; WatersmeetError if a worker has no usable Python."""
     namespace: dict[str, Any] = {"__name__": "__main__"}  # so that it travels by value
     exec(PROBE, namespace)
     try:
@@ -69,7 +69,7 @@ def asked(spark: SparkSession, slots: int, memory: str | None) -> list[WorkerFac
 
 
 def require_able(facts: WorkerFacts, memory: str | None, budget_bytes: int | None) -> None:
-    """WatersmeetError that says what a worker lacks and what to set."""
+    """WatersmeetError if a worker lacks something; it says what to set."""
     where = f"{facts.python} on {facts.host}"
     if facts.problem:
         raise _cannot_work(
@@ -98,7 +98,7 @@ def _are_surely_ours(spark: SparkSession) -> bool:
 
 
 def _same_prefix(python: str) -> bool:
-    """Whether an interpreter lies in the driver's environment: a link to it from elsewhere has other packages."""
+    """Whether an interpreter is in the driver's environment: a link to it from elsewhere has other packages."""
     return os.path.dirname(os.path.abspath(python)) == os.path.dirname(os.path.abspath(sys.executable))
 
 

@@ -63,7 +63,7 @@ def _spill_settings(options: JoinOptions, budget_bytes: int | None) -> SpillSett
 
 
 def _warn_of_endless_state(query: JoinQuery) -> None:
-    """Rows that nothing lets go, in a query that does not end."""
+    """Warn if rows never expire in a query that does not end."""
     kept = [stream.name for stream, window in zip(query.streams, query.windows_us, strict=True) if window is None]
     if kept:
         warnings.warn(
@@ -83,11 +83,11 @@ def _remove(temporary: TemporaryFolder | None) -> None:
 TRIGGERS = ("processingTime", "once", "availableNow")
 FINITE_TRIGGERS = ("availableNow", "once")
 FLEETING_FORMATS = ("memory", "console", "foreachbatch", "noop")
-"""What they are given cannot outlive the driver."""
+"""Results in these formats do not outlive the driver."""
 
 
 class JoinStreamWriter:
-    """Says where the results go and starts the query."""
+    """Configures the sink and starts the query."""
 
     def __init__(self, join: JoinPieces) -> None:
         self._join = join
@@ -102,29 +102,47 @@ class JoinStreamWriter:
         self._mode: OutputMode = "append"
 
     def format(self, source: str) -> JoinStreamWriter:
+        """The format of the sink, as in Spark.
+
+        >>> writer = join.writeStream.format("parquet")
+        """
         self._format = arguments.text("format", source, "name a format, such as format('parquet')").strip().lower()
         self._is_format_given = True
         return self
 
     def option(self, key: str, value: Any) -> JoinStreamWriter:
-        """An option of the sink, or `checkpointLocation`; names are case-insensitive."""
+        """An option of the sink, or `checkpointLocation`; names are case-insensitive.
+
+        >>> writer = join.writeStream.option("checkpointLocation", "checkpoint")
+        """
         key = arguments.text("the name of an option", key, "write option('name', value)")
         spelled = self._names.setdefault(key.lower(), key)
         self._options[spelled] = arguments.option_value(key, value)
         return self
 
     def options(self, **options: Any) -> JoinStreamWriter:
+        """Several options at once.
+
+        >>> writer = join.writeStream.options(path="out", checkpointLocation="checkpoint")
+        """
         for key, value in options.items():
             self.option(key, value)
         return self
 
     def queryName(self, queryName: str) -> JoinStreamWriter:
+        """The name of the query, and of the view of a memory sink.
+
+        >>> writer = join.writeStream.format("memory").queryName("paid")
+        """
         self._query_name = arguments.text("queryName", queryName, "name the query, such as queryName('paid')")
         return self
 
     def outputMode(self, outputMode: str) -> JoinStreamWriter:
-        """Which rows an epoch sends: `append` (results that stay; the default), and for aggregates `update` (groups
-        that have changed) or `complete` (all groups)."""
+        """Which rows an epoch sends: `append` (final results; the default), and for aggregates `update` (changed
+        groups) or `complete` (all groups).
+
+        >>> writer = join.writeStream.outputMode("update")
+        """
         modes = {mode.lower(): mode for mode in get_args(OutputMode)}
         arguments.text("outputMode", outputMode, f"use one of {', '.join(modes)}")
         if outputMode.lower() not in modes:
@@ -182,9 +200,12 @@ class JoinStreamWriter:
         return self
 
     def foreachBatch(self, func: Callable[[DataFrame, int], None]) -> JoinStreamWriter:
-        """Call `func(results, epoch)` for every epoch that may show something. Numbers of epochs rise (by more than one
-        after a restart), and one that is sent again after a crash keeps its number and its results, so remembering the
-        last number is enough to be exactly-once."""
+        """Call `func(results, epoch)` for every epoch that may have results. Epoch numbers increase (by more than one
+        after a restart). An epoch that is sent again after a crash has the same number and results, so a function that
+        remembers the last number is exactly-once.
+
+        >>> writer = join.writeStream.foreachBatch(lambda results, epoch: print(epoch, results.count()))
+        """
         self._function = arguments.batch_function(func)
         self._format = "foreachbatch"
         return self
@@ -233,7 +254,7 @@ class JoinStreamWriter:
         queryName: str | None,
         options: dict[str, Any],
     ) -> None:
-        """What `start` and `toTable` are given beside their target."""
+        """Take the arguments that `start` and `toTable` share."""
         if format is not None:
             self.format(format)
         if outputMode is not None:
@@ -361,7 +382,8 @@ class JoinStreamWriter:
         )
 
     def _checkpoint_location(self) -> tuple[TemporaryFolder | None, str]:
-        """Given, or below the session's default, or, for sinks that cannot outlive the driver, a temporary folder."""
+        """The given location; else one below the session's default; else, for sinks that do not outlive the driver, a
+        temporary folder."""
         if (given := self._get("checkpointLocation")) is not None:
             return None, given
         default = self._join.spark.conf.get("spark.sql.streaming.checkpointLocation", None)
