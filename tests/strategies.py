@@ -175,9 +175,7 @@ def _classes(draw: st.DrawFn, count: int) -> list[frozenset[int]]:
     Streams that no class connects to the others are linked by a comparison.
     """
     everyone = range(count)
-    match draw(
-        st.sampled_from(("common", "common", "composite", "chain", "chain", "star", "cycle", "partial", "free"))
-    ):
+    match draw(st.sampled_from(GRAPHS)):
         case "common":
             classes = [frozenset(everyone)]
         case "composite":
@@ -361,8 +359,7 @@ def _settings(draw: st.DrawFn) -> Setting:
 
 _FAILURES = st.one_of(
     st.sampled_from(("after", "during", "crash", "silent", "again", "sink before", "sink during", "sink after")),
-    st.integers(1, 24).map(lambda number: f"step {number}"),
-    st.integers(1, 24).map(lambda number: f"rival {number}"),
+    st.integers(1, 24).flatmap(lambda number: st.sampled_from((f"step {number}", f"rival {number}"))),
     st.integers(0, 99).map(lambda seed: f"duel {seed}"),
 )
 """Of all mishaps a batch can have, see `tests/crashing.py`."""
@@ -375,7 +372,6 @@ def _schedule(draw: st.DrawFn, plans: Sequence[Sequence[str]], *, slots_change: 
     now_ms = 1
     schedule = []
     spills = draw(st.sampled_from(("all groups in every epoch", "some", "some", "")))
-    moves = any(plans)
     some = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 63)), max_size=12, unique=True)
     whole = st.lists(st.tuples(st.integers(0, 3), st.just(ALL_GROUPS)), max_size=3, unique=True)
     every = st.just([(stage, ALL_GROUPS) for stage in range(4)])
@@ -397,7 +393,7 @@ def _schedule(draw: st.DrawFn, plans: Sequence[Sequence[str]], *, slots_change: 
                 keep=bool(spills) and draw(st.booleans()),
                 lost=bool(spills) and draw(st.booleans()),
                 migrate=f"{' | '.join(plan)}{draw(st.sampled_from(('', ' backfill', ' backfill')))}" if plan else "",
-                abort=moves and draw(st.sampled_from((False,) * 7 + (True,))),
+                abort=any(plans) and draw(st.sampled_from((False,) * 7 + (True,))),
                 migrate_failures=tuple(draw(st.lists(_FAILURES, max_size=2))) if plan else (),
             )
         )

@@ -52,6 +52,8 @@ cloudpickle.register_pickle_by_value(tests.predicates)
 SLICE_BYTES = 1000
 SPENT = ("after", "during")
 """Mishaps that the driver survives."""
+SILENT = "silent"
+"""On Spark, nobody tells the driver that sources are silent."""
 
 
 class Died(Exception):
@@ -76,7 +78,7 @@ class Script:
     """Whether attempts in vain have left files that only the next driver sweeps."""
 
     def __post_init__(self) -> None:
-        self.failures.extend(self.epoch.failures)
+        self.failures.extend(failure for failure in self.epoch.failures if failure != SILENT)
         self.is_lost = self.epoch.lost
 
     @property
