@@ -351,7 +351,7 @@ def _settings(draw: st.DrawFn) -> Setting:
         spill=draw(st.sampled_from((None, None, *sorted(POLICIES)))),
         upkeep=draw(st.sampled_from(sorted(UPKEEPS))),
         orders=draw(st.sampled_from((None, 0, 1, 2))),
-        feed_rows=draw(st.sampled_from((None, 1, 3, 8))),
+        feed_rows=draw(st.sampled_from((None, 4, 16))),
         scatter=draw(st.sampled_from((None, 0, 1, 2))),
         parts=draw(st.booleans()),
     )

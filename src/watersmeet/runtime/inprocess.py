@@ -183,8 +183,9 @@ class InProcessQuery:
             before = ready_to_build(before, self.plan, after_plan)
         if not self.checkpoint.is_prepared:
             self.checkpoint.prepare()
-        if self.setup.memory is not None and self._drops.recent.get(before.epoch, True):
-            self._sweep_memory(self.setup.memory, before)
+        memory = self.setup.memory
+        if memory is not None and (self._drops.recent.get(before.epoch, True) or not memory.exists()):
+            self._sweep_memory(memory, before)
         tasks = tasks_of(plan, before, epoch, self.coordinator.memory_for(epoch))
         feeds = feeds_in(epoch)
         batch = self._batch if has_rows(epoch) else {}
