@@ -46,6 +46,7 @@ if [ "$part" = all ]; then
     campaign long-run-on-spark -s -m chaos tests/spark/test_long_run.py
     grep -A 11 'second tenth  ' "$said/long-run-on-spark"
     campaign kills -m chaos tests/spark/test_crashes.py -k random
+    campaign long -m long tests
     WATERSMEET_KILLS=$((5 * WATERSMEET_KILLS)) campaign kinds -m chaos tests/spark/test_kill_campaign.py
 fi
 

@@ -64,7 +64,7 @@ SPILL_CRASHES = [
     ("after-sink@3", "driver", False),  # of the second one, when the first was sent again
     ("groups-cleaned@2", "worker", True),  # of the third or fourth one
 ]
-KILLS = int(os.environ.get("WATERSMEET_KILLS", "3"))
+KILLS = int(os.environ.get("WATERSMEET_KILLS", "2"))
 READ_SCHEMA = "k int, a_ts timestamp, a_v long, b_ts timestamp, b_v long, c_ts timestamp, c_v long"
 
 

@@ -75,7 +75,7 @@ def test_a_rehearsal_over_several_keys_exchanges_stored_rows(spark, tmp_path):
     assert len(migrations(tmp_path / "ck")) == 3
 
 
-@pytest.mark.parametrize("mode", ["complete", "update"])
+@pytest.mark.parametrize("mode", ["complete", pytest.param("update", marks=pytest.mark.long)])
 def test_a_rehearsal_with_aggregates_shows_what_any_plan_does(spark, feed, tmp_path, mode):
     shown = {}
     for name, script in (("plain", ""), ("rehearsed", "0: migrate ((a b) c); 2: migrate (a (b c))")):

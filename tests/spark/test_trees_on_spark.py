@@ -18,7 +18,7 @@ def chain(spark, base, streams="abcde", where=CHAIN, **options):
     return join.select(*(f"{name}.{column}" for name in streams for column in ("ts", "v")))
 
 
-@pytest.mark.parametrize("plan", ["auto", "((a b c) (d e))", "((((a b) c) d) e)"])
+@pytest.mark.parametrize("plan", ["auto", pytest.param("((a b c) (d e))", marks=pytest.mark.long), "((((a b) c) d) e)"])
 def test_a_chain_over_three_keys_gives_the_same_results_in_any_shape(spark, tmp_path, plan):
     batches = random_batches(seed=5, streams="abcde", batches=3, rows=6, keys=3, batch_seconds=30)
     write_batches(tmp_path, batches)
@@ -59,7 +59,7 @@ def test_what_no_key_covers_runs_on_one_slot_and_explain_says_so(spark, tmp_path
     assert output(spark, tmp_path / "out") == expected(join, batches)
 
 
-@pytest.mark.parametrize("plan", ["(a b c d e)", "(a b (c d) e)"])
+@pytest.mark.parametrize("plan", ["(a b c d e)", pytest.param("(a b (c d) e)", marks=pytest.mark.long)])
 def test_a_node_over_several_keys_is_probed_hop_by_hop(spark, tmp_path, capsys, plan):
     batches = random_batches(seed=9, streams="abcde", batches=3, rows=6, keys=3, batch_seconds=30)
     write_batches(tmp_path, batches)

@@ -44,7 +44,9 @@ def written(out: Path) -> list[pa.Table]:
     return [pq.read_table(path) for path in sorted(out.glob("*.parquet"))]
 
 
-@pytest.mark.parametrize("select", [["a.v", "b.w"], ["a.v", "upper(hex(b.w)) AS h"]])
+@pytest.mark.parametrize(
+    "select", [["a.v", "b.w"], pytest.param(["a.v", "upper(hex(b.w)) AS h"], marks=pytest.mark.long)]
+)
 def test_rows_of_64_kilobytes_over_eight_epochs_equal_duckdb(spark, tmp_path, select):
     rng = np.random.default_rng(5)
     batches = [{name: wide_rows(rng, 60) for name in "ab"} for _ in range(8)]
