@@ -117,6 +117,18 @@ def test_a_running_query_is_migrated_by_hand(spark, tmp_path):
     assert [event["plan"] for event in migrations(tmp_path / "ck")] == TREES[:2]
 
 
+def test_a_query_without_state_says_that_there_is_nothing_to_migrate(spark, tmp_path):
+    join = join_of(spark, tmp_path)  # no file has come yet
+    writer = join.writeStream.option("checkpointLocation", str(tmp_path / "ck")).trigger(processingTime="0 seconds")
+    query = writer.start(str(tmp_path / "out"))
+    try:
+        with pytest.raises(WatersmeetError, match="no state to migrate before its first micro-batch"):
+            query.migrate("((a b) c)")
+        assert query.isActive
+    finally:
+        query.stop()
+
+
 def test_another_plan_is_migrated_to_at_the_start_and_a_restart_keeps_what_it_has(spark, tmp_path):
     write_batches(tmp_path, BATCHES[:2])
     join = join_of(spark, tmp_path)

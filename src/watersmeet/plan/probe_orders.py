@@ -2,7 +2,7 @@
 
 The default is the order of the tree. Other orders can be given for every node. Results do not depend on them, so a
 checkpoint remembers them but may be continued with others. The exception is a node over several keys: there the orders
-decide its stages and indexes (`plan/hops.py`), so they must stay.
+decide its stages and indexes (`plan/hops.py`), so only a migration changes them.
 """
 
 from __future__ import annotations

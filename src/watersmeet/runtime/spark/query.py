@@ -236,6 +236,12 @@ class JoinQueryHandle:
             raise WatersmeetError(
                 "the query ended while it was migrated", hint="start it again: it goes on by the plan that it has"
             ) from None
+        if self._driver.state.last is None:  # then there was nothing to do, and the plan is not chosen yet
+            raise WatersmeetError(
+                "the query has no state to migrate before its first micro-batch",
+                hint="wait for it, or set option('plan', ...) before the start",
+                error_class="NOTHING_TO_MIGRATE",
+            )
 
     @property
     def migration(self) -> Mapping[str, Any] | None:
