@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from tests.crashing import EpochSink, Player
 from tests.oracle import canonical
+from tests.restless import Restless
 from tests.scenarios import ALL_GROUPS, Epoch, Scenario, Setting
 from tests.spoiling import spoil_copies
 from watersmeet.adaptation.migration import AUTO, ROWS_AT_ONCE
@@ -272,6 +273,9 @@ def _starter(scenario: Scenario, folder: Path, setting: Setting) -> Callable[[Ep
             sink=sink,
             parts=sink if setting.parts else None,
             keeps_results=True,
+            reoptimizer=None
+            if setting.restless is None
+            else Restless(scenario.query, setting.slots, setting.partitions, scenario.mode, setting.restless),
         )
 
     return start

@@ -25,7 +25,7 @@ DAMAGE_MUTANTS = {
         "unsent", "results", "a bit flipped",
     ),
     Mutant("an acknowledgement is taken from a link", "state.checkpoint:Checkpoint.acknowledge",
-           "plain_status(self._ack(epoch - 1))", "pass"): (
+           "plain_status(before)", "pass"): (
         "unsent", "acknowledgement", "link to a file outside",
     ),
 }  # fmt: skip

@@ -4,10 +4,14 @@ from collections.abc import Iterator, Sequence
 
 from hypothesis import strategies as st
 
+from watersmeet.adaptation.migration import STRATEGIES
 from watersmeet.plan.keys import node_key
 from watersmeet.plan.stages import plan_join
 from watersmeet.plan.tree import Join, Leaf, Tree, streams_of, tree_text
 from watersmeet.query.logical import JoinQuery
+
+migration_ways = st.sampled_from(STRATEGIES).map(lambda name: f" {name}")
+"""How a migration to a tree is carried out, as in `rehearse`."""
 
 
 @st.composite

@@ -61,15 +61,13 @@ class Mutant:
 
 
 RESULTS = "engine.work:Work.results"
-ADD = "self._add(first + i, run)"
+ADD = "self._add(node.first_store + i, run)"
 _LOOP = """    for i in range(len(node.inputs)):
         for run in self._delta(node, i, deltas):
-            first, last = node.first_store, node.first_store + len(node.inputs)
-            found = probe(node, i, run, self.stores[first:last], counts=self.tally.counts)
-            yield from self.tally.timed(PROBE_NS, found)
-            self._add(first + i, run)"""
-EAGER = """self._add(first + i, run)
-            span = node.inputs[i].span_us or 1 << 61
+            yield from self.tally.timed(PROBE_NS, self._probe(node, i, run))
+            self._add(node.first_store + i, run)"""
+EAGER = """self._add(node.first_store + i, run)
+            span, first = node.inputs[i].span_us or 1 << 61, node.first_store
             self.stores[first + i] = [r for r in self.stores[first + i] if r.time_max + span > run.time_max]"""
 
 
@@ -160,12 +158,12 @@ MUTANTS = [
         "[(left.columns[0], right.columns[0])]:",
     ),
     # deltas and chunks
-    Mutant("a delta is not seen by later inputs", RESULTS, ADD, "self.arrived.append((first + i, run))"),
+    Mutant("a delta is not seen by later inputs", RESULTS, ADD, "self.arrived.append((node.first_store + i, run))"),
     Mutant(
         "the first delta is not seen by later inputs",
         RESULTS,
         ADD,
-        f"{ADD} if i else self.arrived.append((first + i, run))",
+        f"{ADD} if i else self.arrived.append((node.first_store + i, run))",
     ),
     Mutant("deltas of later inputs are probed too", RESULTS, _LOOP, _stored_first("node.children[i] is None")),
     Mutant(

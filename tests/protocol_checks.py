@@ -30,7 +30,7 @@ from watersmeet.plan.placement import Placement
 from watersmeet.plan.stages import JoinPlan, plan_join
 from watersmeet.query.logical import JoinQuery, Stream, build_query
 from watersmeet.runtime.inprocess import InProcessQuery
-from watersmeet.runtime.inprocess_log import plan_batch
+from watersmeet.runtime.inprocess_log import LogInFiles
 from watersmeet.runtime.repair import apply, look
 from watersmeet.state.checkpoint import Checkpoint
 from watersmeet.state.manifest import Manifest, SegmentRef
@@ -68,7 +68,7 @@ def check_logs() -> None:
     """Of two batches that end with the same number of listed files, the one is not taken for the other."""
     with tempfile.TemporaryDirectory() as folder:
         log = SparkLog(Path(folder))
-        plan_batch(log, 0)
+        LogInFiles(log).plan(0)
         found, path = log.offsets(0), log.folder / "offsets" / "0"
         path.write_text(path.read_text().replace('"batchTimestampMs":0', '"batchTimestampMs":1'))
         anew = log.offsets(0)

@@ -136,7 +136,7 @@ PROTOCOL_MUTANTS = {
     "logs": [
         Mutant(
             "a batch is known by its offsets alone",
-            "state.spark_log:SparkLog.offsets",
+            "state.spark_log:SparkLog._offsets",
             "_hash(data)",
             "_hash(repr(_sources(data)).encode())",
         ),

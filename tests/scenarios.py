@@ -8,7 +8,7 @@ that fails is printed as such a file. Event times in a file count in its `unit` 
     batches    [{stream: [row, ...]}, ...]; a row is a list in the order of the columns
     trees      the shapes of the join, as in option plan, for the slots in turn (the default tree if none)
     setting    how the engine starts: slots, partitions, memory, budget, hash, chunk_rows, merge_rows, merge_bytes,
-               spill, upkeep, orders, scatter, feed_rows, parts
+               spill, upkeep, orders, scatter, feed_rows, parts, restless
     schedule   per batch: failures before it succeeds (see `tests/crashing.py`), a restart with other slots or budget,
                wiped memory, spoiled copies in it, the driver's clock; `spill`: (stage, group) pairs to be closed with
                it; `clean`: so many epochs of clean-up after it, with `clean_failures`; the first tried in vain before
@@ -103,6 +103,8 @@ class Setting:
     """Stored rows that an epoch feeds to a migration; None: as the engine does."""
     parts: bool = False
     """Whether tasks write results as part files of the sink."""
+    restless: int | None = None
+    """A number that migrations are drawn by (`tests/restless.py`); None: only as the schedule says."""
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.scenarios import ALL_GROUPS, UTC, Epoch, Scenario, Setting, table_of
 from tests.tearing import TEARS
+from watersmeet.adaptation.migration import STRATEGIES
 from watersmeet.adaptation.spill_policies import DEFAULT_POLICY
 from watersmeet.query.logical import Stream
 
@@ -30,7 +31,7 @@ WINDOW_US = 8
 TREES = {2: ((),), 3: ((), ("((a b) c)",), ("(a (b c))",))}
 PLANS = {
     2: (),
-    3: ("((a b) c)", "(a (b c))", "(a b c)", "((a b) c) backfill", "(a (b c)) backfill", "(a b c) backfill"),
+    3: tuple(f"{tree} {way}" for tree in ("((a b) c)", "(a (b c))", "(a b c)") for way in STRATEGIES[1:]),
 }
 MODES = ("update", "complete", "append", "append")
 

@@ -59,9 +59,9 @@ SPILL_MUTANTS = [
     ),
     Mutant(
         "closed rows stay active",
-        "engine.fold:open_state",
-        "if extent.is_active and not task.has_expired(extent):",
-        "if not task.has_expired(extent):",
+        "engine.opening:open_state",
+        "elif extent.is_active:",
+        "else:",
     ),
     Mutant(
         "what was closed before is forgotten by the next spill",

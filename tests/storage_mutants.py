@@ -59,7 +59,7 @@ STORAGE_MUTANTS = [
     Mutant("groups stay with their old slots", "state.manifest:placed", "placement=placement, ", ""),
     Mutant(
         "extents are opened whole",
-        "engine.fold:_cut",
+        "engine.opening:_cut",
         "return copies.rows_of(",
         "return run if True else copies.rows_of(",
     ),
@@ -93,7 +93,7 @@ STORAGE_MUTANTS = [
     Mutant("failed attempts stay in memory", "state.tiers:Tiers.leave", 'name.startswith(f"{task}-")', "False"),
     Mutant(
         "expired segments stay in memory",
-        "engine.fold:open_state",
+        "engine.opening:open_state",
         "tiers.leave(dead,",
         "tiers.leave((),",
     ),

@@ -19,7 +19,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from tests.acting import HASHES
-from tests.drawn_trees import trees
+from tests.drawn_trees import migration_ways, trees
 from tests.scenarios import ALL_GROUPS, UTC, Epoch, Scenario, Setting, table_of
 from watersmeet.adaptation.ledger import UPKEEPS
 from watersmeet.adaptation.spill_policies import POLICIES
@@ -392,7 +392,7 @@ def _schedule(draw: st.DrawFn, plans: Sequence[Sequence[str]], *, slots_change: 
                 else 0,
                 keep=bool(spills) and draw(st.booleans()),
                 lost=bool(spills) and draw(st.booleans()),
-                migrate=f"{' | '.join(plan)}{draw(st.sampled_from(('', ' backfill', ' backfill')))}" if plan else "",
+                migrate=f"{' | '.join(plan)}{draw(migration_ways)}" if plan else "",
                 abort=any(plans) and draw(st.sampled_from((False,) * 7 + (True,))),
                 migrate_failures=tuple(draw(st.lists(_FAILURES, max_size=2))) if plan else (),
             )

@@ -54,8 +54,8 @@ OFTEN_IN_DRIVERS = (
     "a start does not see that the log is ahead",
 )
 """Mutants that one generated scenario in ten or so must catch, of all kinds: else something is no longer generated."""
-GENERATED = 80
-SEEDS = (1, 2, 3)
+GENERATED = 20
+SEEDS = range(12)
 
 
 def check_any(scenario: Scenario) -> None:
@@ -73,7 +73,7 @@ class _Caught(Exception):
 
 def is_caught_by_chance(mutant: Mutant, drawn: SearchStrategy[Scenario]) -> bool:
     """Whether the check fails for a generated scenario: the same ones in every run. Those of one seed are much alike,
-    so there are several."""
+    so there are few of each of many."""
     return any(_is_caught_by_seed(number, mutant, drawn) for number in SEEDS)
 
 

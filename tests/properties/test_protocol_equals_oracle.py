@@ -14,7 +14,7 @@ from tests.groups import check_aggregates
 from tests.scenarios import Scenario
 from tests.small_scenarios import small_scenarios
 
-EXAMPLES = int(os.environ.get("WATERSMEET_EXAMPLES", "150"))
+EXAMPLES = int(os.environ.get("WATERSMEET_EXAMPLES", "60"))
 
 
 @settings(

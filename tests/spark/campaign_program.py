@@ -1,4 +1,4 @@
-"""Eight kinds of query over the same streams, each into a sink of its own; as a program, to be killed.
+"""Kinds of query over the same streams, each into a sink of its own; as a program, to be killed.
 
     python -m tests.spark.campaign_program <kind> <folder>
 
@@ -15,6 +15,8 @@ everything is in the sink.
 | function   | a binary tree over one key                                | foreachBatch, a file per epoch    |
 | complete   | a running aggregate                                       | foreachBatch, each replaces all   |
 | windows    | an aggregate over windows, appended when they close       | part files                        |
+| a strategy | trees over one key that change all the time, in chunks of | part files of the tasks           |
+|            | a few rows; just in time, there is no window              |                                   |
 
 Rows are out of order by less than the delay, so none is late, and the right answer does not depend on which files Spark
 takes together. Of windows, those have been closed in the end that the last watermark has passed.
@@ -35,6 +37,8 @@ from tests.oracle import canonical
 from tests.spark.driver_program import guest_session
 from tests.spark.helpers import READINGS, read_stream
 from watersmeet import StreamJoin
+from watersmeet.adaptation import coordinator
+from watersmeet.adaptation.migration import STRATEGIES
 
 DELAY, WITHIN = "1 minute", "2 minutes"
 ROWS = "k int, a_v bigint, b_v bigint, c_v bigint"
@@ -95,6 +99,10 @@ def start(kind: str, spark: SparkSession, folder: Path) -> Any:
             return to_function(grouped(join(), "b.k"), folder, "complete")
         case "windows":
             return to_files(grouped(join(), "b.k", "window(result_time, '1 minute')"), folder, "parquet")
+        case "just-in-time":
+            return to_files(rows_of(join(within=None, **migrating(kind))), folder, "parquet")
+        case _ if kind in STRATEGIES:
+            return to_files(rows_of(join(**migrating(kind))), folder, "parquet")
     raise ValueError(f"no such kind: {kind}")
 
 
@@ -102,7 +110,15 @@ def grouped(join: StreamJoin, *by: str) -> StreamJoin:
     return join.groupBy(*by).select("b.k AS k", "count(*) AS n", "sum(a.v) AS total")
 
 
-KINDS = ("parquet", "spilling", "stages", "hops", "expression", "function", "complete", "windows")
+def migrating(strategy: str) -> dict[str, Any]:
+    """Options of a query that migrates after every few epochs."""
+    coordinator.ROWS_AT_ONCE = 20
+    trees = ("(a (b c))", "((a b) c)")
+    script = "; ".join(f"{3 * n + 1}: migrate {trees[n % 2]} {strategy}" for n in range(60))
+    return {"plan": trees[1], "rehearse": script, "partitions": 8}
+
+
+KINDS = ("parquet", "spilling", "stages", "hops", "expression", "function", "complete", "windows", *STRATEGIES[1:])
 
 
 def sent(kind: str, spark: SparkSession, folder: Path) -> Counter:
@@ -123,7 +139,7 @@ def right(kind: str, tables: dict[str, pa.Table]) -> Counter:
         session.register(f"{name}_rows", table)
         session.execute(f"CREATE VIEW {name} AS SELECT *, epoch_us(ts) / 1e6 AS t FROM {name}_rows")
     where = TWO_KEYS if kind in ("stages", "hops") else ONE_KEY
-    where += "" if kind == "spilling" else f" AND {IN_TIME}"
+    where += "" if kind in ("spilling", "just-in-time") else f" AND {IN_TIME}"
     columns = "b.k AS k, a.v AS a_v, b.v AS b_v, c.v AS c_v, greatest(a.t, b.t, c.t) AS t"
     joined = f"SELECT {columns} FROM a, b, c WHERE {where}"
     match kind:

@@ -8,6 +8,9 @@ SESSION_SETTINGS = {
     "spark.sql.streaming.pollingDelay": "100ms",
     # Nothing may depend on the zone of the session, so it is one that is never UTC.
     "spark.sql.session.timeZone": "America/Los_Angeles",
-    # Many short jobs: compiling well costs more than it brings.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    # Many short jobs: compiling well costs more than it brings, and so does looking at plans that no test reads.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:MetaspaceSize=256m -Xmn256m",
+    "spark.sql.ui.explainMode": "simple",
+    "spark.sql.lightweightPlanChangeValidation": "false",
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
 }

@@ -271,16 +271,6 @@ def test_console_and_noop(join, right, tmp_path, capsys):
     assert query.lastProgress["stateOperators"][0]["customMetrics"]["resultsTotal"] == sum(right.values())
 
 
-def test_to_table_makes_it_or_goes_on_with_it(spark, tmp_path):
-    write_batches(tmp_path, BATCHES[:2])
-    for more in (0, 1):
-        write_batches(tmp_path, BATCHES[2 : 2 + more], start=2)
-        writer = join_of(spark, tmp_path).writeStream.option("checkpointLocation", tmp_path / "ck")
-        writer.trigger(availableNow=True).toTable("joined_rows").awaitTermination()
-    assert canonical(spark.table("joined_rows").toArrow()) == expected(join_of(spark, tmp_path), BATCHES)
-    spark.sql("DROP TABLE joined_rows")
-
-
 # --- triggers and the handle -----------------------------------------------------------------------------------------
 
 

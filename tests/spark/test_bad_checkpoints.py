@@ -84,7 +84,7 @@ def other_key(spark, feed):
         ),
         (
             lambda spark, feed: join_of(spark, feed, "ab").where("a.v < b.v"),
-            "residual predicates: checkpoint has ",
+            "residual predicates: checkpoint has 'a.v <> (b.v + 3)', query has 'a.v < b.v; a.v <> (b.v + 3)'",
         ),
         (lambda spark, feed: join_of(spark, feed, "ab").where("a.v < 5"), "filters: checkpoint has '', query has 'a: "),
         (

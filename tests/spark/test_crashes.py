@@ -64,7 +64,7 @@ SPILL_CRASHES = [
     ("after-sink@3", "driver", False),  # of the second one, when the first was sent again
     ("groups-cleaned@2", "worker", True),  # of the third or fourth one
 ]
-KILLS = int(os.environ.get("WATERSMEET_KILLS", "2"))
+KILLS = int(os.environ.get("WATERSMEET_KILLS", "1"))
 READ_SCHEMA = "k int, a_ts timestamp, a_v long, b_ts timestamp, b_v long, c_ts timestamp, c_v long"
 
 
@@ -103,7 +103,7 @@ class PollingReader:
         return found
 
     def _poll(self) -> None:
-        while not self._stop.wait(0.5) and not self.problems:
+        while not self._stop.wait(1) and not self.problems:
             try:
                 seen = canonical(self.spark.read.schema(READ_SCHEMA).parquet(str(self.out)).toArrow())
             except AnalysisException as error:

@@ -65,6 +65,7 @@ def test_a_rehearsal_changes_the_tree_and_no_result(spark, feed, tmp_path):
     assert query.migration["plan"] == "(a b c)"
 
 
+@pytest.mark.long
 def test_a_rehearsal_over_several_keys_exchanges_stored_rows(spark, tmp_path):
     batches = [with_second_key(batch) for batch in BATCHES]
     write_batches(tmp_path, batches)
@@ -115,6 +116,55 @@ def test_a_running_query_is_migrated_by_hand(spark, tmp_path):
         query.migrate("(a b c)")
     assert output(spark, tmp_path / "out") == expected(join, BATCHES)
     assert [event["plan"] for event in migrations(tmp_path / "ck")] == TREES[:2]
+
+
+def test_two_plans_run_side_by_side_until_old_rows_have_expired(spark, tmp_path):
+    batches = random_batches(seed=8, streams="abc", batches=9, rows=30, keys=5)
+    write_batches(tmp_path, batches)
+    script = "1: migrate ((a b) c) parallel-track; 20: migrate (a (b c)) just-in-time"
+    join = join_of(spark, tmp_path).options(plan="(a (b c))", rehearse=script, slots=2)
+    query = run(join, tmp_path / "out", tmp_path / "ck")
+    assert output(spark, tmp_path / "out") == expected(join, batches)
+    (log,) = (tmp_path / "ck").rglob("events.jsonl")
+    told = [json.loads(line) for line in log.read_text().splitlines()]
+    found = [(e["kind"], e["strategy"]) for e in told if e["kind"].startswith("migrat")]
+    assert found == [("migrationBegun", "parallel-track"), ("migrate", "parallel-track")]
+    assert query.migration["plan"] == "((a b) c)"
+
+
+def test_a_plan_runs_before_its_state_is_complete(spark, tmp_path):
+    batches = random_batches(seed=9, streams="abc", batches=4, rows=30, keys=5)
+    write_batches(tmp_path, batches[:2])
+    join = join_of(spark, tmp_path, within=None).options(plan="(a (b c))", slots=2)
+    writer = join.writeStream.option("checkpointLocation", str(tmp_path / "ck")).trigger(processingTime="0 seconds")
+    query = writer.start(str(tmp_path / "out"))
+    try:
+        query.processAllAvailable()
+        with pytest.raises(OptionError, match="strategy parallel-track does not fit: a stream without a window"):
+            query.migrate("((a b) c)", "parallel-track")
+        query.migrate("((a b) c)", "just-in-time")
+        write_batches(tmp_path, batches[2:], start=2)
+        query.processAllAvailable()
+        query.migrate("(a (b c))", "just-in-time")
+        query.abortMigration()
+    finally:
+        query.stop()
+    assert output(spark, tmp_path / "out") == expected(join, batches)
+
+
+def test_a_strategy_that_does_not_fit_is_refused(spark, tmp_path):
+    batches = [with_second_key(batch) for batch in BATCHES[:1]]
+    write_batches(tmp_path, batches)
+    join = chain(spark, tmp_path).option("plan", "((a b) c)")
+    writer = join.writeStream.option("checkpointLocation", str(tmp_path / "ck")).trigger(processingTime="0 seconds")
+    query = writer.start(str(tmp_path / "out"))
+    try:
+        query.processAllAvailable()
+        with pytest.raises(OptionError, match="strategy just-in-time does not fit: rows would have to be exchanged"):
+            query.migrate("(a (b c))", "just-in-time")
+        assert query.migration is None
+    finally:
+        query.stop()
 
 
 def test_a_query_without_state_says_that_there_is_nothing_to_migrate(spark, tmp_path):
@@ -195,6 +245,7 @@ def test_a_backfill_builds_the_new_state_beside_the_running_plan(spark, tmp_path
     assert kinds == ["migrationBegun", "migrationGivenUp", "migrationBegun", "migrate"]
 
 
+@pytest.mark.long
 def test_a_backfill_goes_on_with_the_next_run(spark, feed, tmp_path):
     join = join_of(spark, feed).options(plan="(a b c)", rehearse="4: migrate ((a b) c) backfill")
     query = run(join, tmp_path / "out", tmp_path / "ck")

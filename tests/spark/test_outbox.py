@@ -68,7 +68,7 @@ def test_a_killed_driver_has_its_results_sent_without_the_source(spark, tmp_path
     assert sent(spark, tmp_path, kind) == right(spark, tmp_path, kind)
 
 
-@pytest.mark.parametrize("kind", ["parquet", "csv", "partitioned"])
+@pytest.mark.parametrize("kind", ["parquet", pytest.param("csv", marks=pytest.mark.long), "partitioned"])
 def test_an_epoch_that_the_log_knows_is_not_sent_again(spark, tmp_path, kind):
     write_batches(tmp_path, BATCHES)
     with dying_before(protocol.Acknowledge, len(BATCHES)), pytest.raises(Exception, match="before Acknowledge"):
@@ -224,7 +224,7 @@ def test_files_hold_final_rows_only(spark, tmp_path):
             assert 0 < same.total() < joined.total()
 
 
-@pytest.mark.parametrize("kind", ["parquet", "csv", "complete"])
+@pytest.mark.parametrize("kind", ["parquet", pytest.param("csv", marks=pytest.mark.long), "complete"])
 def test_paths_may_have_any_characters(spark, tmp_path, kind):
     write_batches(tmp_path, BATCHES)
     folder = tmp_path / "a *[b]{c,d}?" / "100%20 é ü+&=#"

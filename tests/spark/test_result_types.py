@@ -104,8 +104,15 @@ def _of_a(text: str) -> str:
     return text
 
 
-@pytest.mark.parametrize("zone", ["America/Los_Angeles", "Asia/Kolkata"])
-@pytest.mark.parametrize("computed", [True, False])
+@pytest.mark.parametrize(
+    ("computed", "zone"),
+    [
+        (True, "America/Los_Angeles"),
+        (False, "Asia/Kolkata"),
+        pytest.param(True, "Asia/Kolkata", marks=pytest.mark.long),
+        pytest.param(False, "America/Los_Angeles", marks=pytest.mark.long),
+    ],
+)
 def test_values_come_back_as_they_were(spark, feed, computed, zone, monkeypatch):
     types = TYPES | ONLY_COMPUTED if computed else TYPES
     before = spark.conf.get("spark.sql.session.timeZone")

@@ -150,7 +150,7 @@ def synced() -> Iterator[tuple[set[int], list[set[int]], list[set[int]]]]:
         yield so_far, commits, acknowledgements
 
 
-@pytest.mark.parametrize("kind", ["parquet", "csv", "partitioned"])
+@pytest.mark.parametrize("kind", ["parquet", pytest.param("csv", marks=pytest.mark.long), "partitioned"])
 def test_all_that_an_acknowledgement_rests_on_is_synced_before_it(spark, feed, kind):
     with synced() as (_, commits, acknowledgements):
         STARTS[kind](spark, feed).awaitTermination()
@@ -200,7 +200,7 @@ def test_what_spark_had_planned_is_planned_again_if_a_part_of_it_is_gone(spark, 
 # Nothing left over
 
 
-@pytest.mark.parametrize("kind", ["parquet", "csv", "partitioned"])
+@pytest.mark.parametrize("kind", ["parquet", pytest.param("csv", marks=pytest.mark.long), "partitioned"])
 def test_what_a_dead_driver_has_left_is_removed_and_nothing_else(spark, feed, kind):
     last = protocol.Commit if kind == "parquet" else protocol.Acknowledge
     with dying_before(last, len(BATCHES)), pytest.raises(Exception, match="before"):
@@ -255,7 +255,7 @@ def small_disk(tmp_path):
         subprocess.run(["umount", "-l", str(place)], check=True)
 
 
-@pytest.mark.parametrize("kind", ["parquet", "partitioned", "csv"])
+@pytest.mark.parametrize("kind", [pytest.param("parquet", marks=pytest.mark.long), "partitioned", "csv"])
 def test_a_full_disk_keeps_nothing_of_what_did_not_fit(spark, tmp_path, small_disk, kind):
     many = random_batches(seed=9, streams="ab", batches=1, rows=20, keys=6)
     many += random_batches(seed=10, streams="ab", batches=1, rows=500 if kind == "csv" else 2500, keys=6)

@@ -35,11 +35,13 @@ from watersmeet.adaptation import coordinator
 from watersmeet.adaptation.spill_policies import POLICIES
 from watersmeet.epoch.owing import is_owing
 from watersmeet.errors import CheckpointError, OptionError, WatersmeetError
+from watersmeet.runtime.spark.coordination import spill_settings
 from watersmeet.runtime.spark.query import JoinQueryHandle, epochs_of
 from watersmeet.runtime.spark.stream_join import pieces_of
-from watersmeet.runtime.spark.writer import _spill_settings
 from watersmeet.state.checkpoint import Checkpoint
 from watersmeet.state.measures import OWED
+
+pytestmark = pytest.mark.slow
 
 SMALL = {"slots": 2, "memoryBudget": "6k"}
 
@@ -299,7 +301,8 @@ def pair(spark, tmp_path):
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_policy_can_be_asked_for(pair, policy, capsys):
-    settings = _spill_settings(pieces_of(pair.options(spill=policy.upper(), spillFraction=0.5)).build()[2], 1 << 20)
+    join = pair.options(spill=policy.upper(), spillFraction=0.5, memoryBudget="1m")
+    settings = spill_settings(pieces_of(join).build()[2])
     assert (settings.policy, settings.fraction) == (POLICIES[policy], 0.5)
     pair.explain()
     assert "a.k = b.k" in capsys.readouterr().out

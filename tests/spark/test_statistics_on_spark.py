@@ -28,7 +28,7 @@ def test_progress_tells_rates_selectivities_stores_and_costs(spark, tmp_path):
     assert stage["output"] == output(spark, tmp_path / "out").total()
 
 
-@pytest.mark.parametrize("plan", ["(((a b c) d) e)", "mjoin"])
+@pytest.mark.parametrize("plan", ["(((a b c) d) e)", pytest.param("mjoin", marks=pytest.mark.long)])
 def test_results_are_traced_through_all_stages_and_over_a_restart(spark, tmp_path, plan):
     batches = random_batches(seed=5, streams="abcde", batches=2, rows=20, keys=5, batch_seconds=60)
     for number, batch in enumerate(batches):

@@ -50,7 +50,9 @@ def test_the_time_that_no_driver_ran_is_no_silence(spark, tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("kind", [UTC, pa.timestamp("us")], ids=["instants", "wall clocks"])
-@pytest.mark.parametrize("where", [(), ("a.v < 100",)], ids=["all rows", "a filter"])
+@pytest.mark.parametrize(
+    "where", [pytest.param((), marks=pytest.mark.long), ("a.v < 100",)], ids=["all rows", "a filter"]
+)
 @pytest.mark.parametrize("end", [EARLIEST, LATEST], ids=["earliest", "latest"])
 def test_times_at_the_ends_equal_the_oracle(spark, tmp_path, kind, where, end):
     rows, step = schema_of(kind), 1 if end == EARLIEST else -1

@@ -213,7 +213,14 @@ def rates(spark) -> StreamJoin:
     return join.where("a.value = b.value").within("1 hour").select("a.value AS value")
 
 
-@pytest.mark.parametrize("how", ["no-offsets", "no-end", "no-log", "older-log", "another-log"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        "no-end",
+        "no-log",
+        *(pytest.param(how, marks=pytest.mark.long) for how in ("no-offsets", "older-log", "another-log")),
+    ],
+)
 def test_offsets_that_say_all_are_enough_to_make_the_log_again(spark, tmp_path, how):
     batches = 5
     for number in range(batches - 1):

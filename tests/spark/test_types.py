@@ -9,6 +9,8 @@ import pytest
 from tests.spark.helpers import expected, output, read_stream, run, write_batches
 from watersmeet import StreamJoin
 
+pytestmark = pytest.mark.slow
+
 # Column: type, and five values; the second side spells some of them differently (0.0 for -0.0, ...).
 ATOMIC = {
     "bo": ("boolean", "true, false, true, false, null"),
@@ -91,31 +93,27 @@ def test_all_types_together_as_one_key_and_as_payload(spark, tables, tmp_path):
     assert ours.count() > 50
 
 
-def test_every_type_as_the_only_key(spark, tables, tmp_path):
-    """One query per type would take a minute: one key class each of (type, n), so that few rows meet."""
-    for name in ("fl", "de", "ch", "bi", "tn", "dt"):
-        join = StreamJoin(spark)
-        for side in "ab":
-            join = join.stream(side, spark.readStream.table(f"types_{side}"))
-        join = join.where(f"a.{name} = b.{name} AND a.n < b.n").select(
-            f"a.{name} AS left", f"b.{name} AS right", "a.n", "b.n"
-        )
-        run(join, tmp_path / name, tmp_path / f"ck-{name}")
-        sql = f"SELECT a.{name}, b.{name}, a.n, b.n FROM types_a a JOIN types_b b ON a.{name} = b.{name} AND a.n < b.n"
-        assert rows_of(spark.read.parquet(str(tmp_path / name))) == rows_of(spark.sql(sql)), name
-
-
-def test_keys_of_different_types_meet_in_their_common_type(spark, tables, tmp_path):
-    pairs = {"by": "lo", "sh": "de", "it": "do", "fl": "do", "de": "dl", "lo": "dl"}
-    for left, right in pairs.items():
-        condition = f"a.{left} = b.{right}"
-        join = StreamJoin(spark)
-        for side in "ab":
-            join = join.stream(side, spark.readStream.table(f"types_{side}"))
-        join = join.where(condition).select(f"a.{left} AS left", f"b.{right} AS right", "a.n", "b.n")
-        run(join, tmp_path / left, tmp_path / f"ck-{left}")
-        theirs = spark.sql(f"SELECT a.{left}, b.{right}, a.n, b.n FROM types_a a JOIN types_b b ON {condition}")
-        assert rows_of(spark.read.parquet(str(tmp_path / left))) == rows_of(theirs), condition
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        *((name, name) for name in ("fl", "ch", "dt")),
+        *(pytest.param(name, name, marks=pytest.mark.long) for name in ("de", "bi", "tn")),
+        ("sh", "de"),
+        ("it", "do"),
+        ("lo", "dl"),
+        *(pytest.param(*pair, marks=pytest.mark.long) for pair in (("by", "lo"), ("fl", "do"), ("de", "dl"))),
+    ],
+)
+def test_one_key_of_one_type_or_of_two_that_meet_in_their_common_type(spark, tables, tmp_path, left, right):
+    condition = f"a.{left} = b.{right} AND a.n < b.n"
+    join = StreamJoin(spark)
+    for side in "ab":
+        join = join.stream(side, spark.readStream.table(f"types_{side}"))
+    join = join.where(condition).select(f"a.{left} AS left", f"b.{right} AS right", "a.n", "b.n")
+    run(join, tmp_path / "out", tmp_path / "ck")
+    theirs = rows_of(spark.sql(f"SELECT a.{left}, b.{right}, a.n, b.n FROM types_a a JOIN types_b b ON {condition}"))
+    assert theirs, "no rows meet"
+    assert rows_of(spark.read.parquet(str(tmp_path / "out"))) == theirs
 
 
 def test_nested_columns_are_carried_and_reached_into(spark, tables, tmp_path):

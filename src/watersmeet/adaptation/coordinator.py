@@ -6,17 +6,25 @@ groups that the policy chooses. If a slot has room for all its closed groups, th
 
 from __future__ import annotations
 
+import json
 from collections.abc import Container, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pyarrow as pa
+
 from watersmeet.adaptation.clean_up import BYTES_AT_ONCE, cleaning_orders
 from watersmeet.adaptation.ledger import DEFAULT_UPKEEP, GroupLedger
-from watersmeet.adaptation.migration import ROWS_AT_ONCE, first_step, given_up, next_step
+from watersmeet.adaptation.migration import ROWS_AT_ONCE, first_step, given_up, next_step, next_to_complete
+from watersmeet.adaptation.migration_choice import predicted_s
+from watersmeet.adaptation.pace import Pace
 from watersmeet.adaptation.rehearsal import Entry, due
+from watersmeet.adaptation.reoptimizer import Reoptimizing
 from watersmeet.adaptation.spilling import SpillDecision, SpillSettings, decide_spill
 from watersmeet.epoch.after import words_of
 from watersmeet.epoch.events import Event
+from watersmeet.epoch.key_sketch import KeyClasses
 from watersmeet.epoch.kinds import (
     Backfill,
     Batch,
@@ -24,6 +32,7 @@ from watersmeet.epoch.kinds import (
     Clean,
     Cleaning,
     Closing,
+    Complete,
     Epoch,
     Order,
     Spill,
@@ -36,6 +45,7 @@ from watersmeet.epoch.owing import extents_of_stage
 from watersmeet.epoch.protocol import Abort, CleanUp, Goal, JoinBatch, Migrate, Rest
 from watersmeet.epoch.task import SlotReport
 from watersmeet.epoch.tasks import windows_to_close
+from watersmeet.plan.placement import Placement
 from watersmeet.plan.spillable import can_spill
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.state.groups import Groups
@@ -49,8 +59,11 @@ from watersmeet.state.measures import (
     OWED,
     SPILLED_BYTES,
 )
+from watersmeet.state.requests import APPROVE
 
 ASKED_FOR = "asked for"
+MOVING_MARK = b"moving"
+"""In the metadata of the statistics table: those of the optimiser."""
 STREAM_HAS_ENDED = "the stream has ended"
 MEMORY_IS_FREE = "memory has become free"
 
@@ -78,7 +91,10 @@ class Coordinator:
         budget_bytes: int | None,
         spill: SpillSettings | None = None,
         wishes: Wishes = NO_WISHES,
+        reoptimizer: Reoptimizing | None = None,
     ) -> None:
+        """Without `reoptimizer`, plans change only as wished."""
+        self.reoptimizer = reoptimizer
         self.plan, self.slots, self.budget, self.spill, self.wishes = plan, slots, budget_bytes, spill, wishes
         self.ledger = GroupLedger(plan, DEFAULT_UPKEEP if spill is None else spill.upkeep)
         self.orders: tuple[Order, ...] = ()
@@ -88,23 +104,54 @@ class Coordinator:
         self._held = [[Held()] * plan.stage_count for _ in range(slots)]
         self.memory = self._shares()
         self._reasons: dict[Order, str] = {}
-        self.rows_at_once = ROWS_AT_ONCE
+        self.pace = Pace(ROWS_AT_ONCE)
         self._has_fed = False
         """Whether stored rows have been fed to a migration since the last batch."""
 
     def for_plan(self, plan: JoinPlan) -> Coordinator:
         """A coordinator with the same settings, without any statistics."""
-        return Coordinator(plan, self.slots, self.budget, self.spill, self.wishes)
+        return Coordinator(plan, self.slots, self.budget, self.spill, self.wishes, self.reoptimizer)
 
     def migrated(self, epoch: Build | Switch, before: Manifest) -> Coordinator:
         """A coordinator for the plan after an epoch, with the group statistics so far. Memory still holds state of the
         previous plan: nothing is added until the first epoch has reported the resident bytes."""
         found = self.for_plan(epoch.plan)
         found.ledger.restore(self.ledger.table(before.placement))
-        found.rows_at_once, found._has_fed = self.rows_at_once, self._has_fed
+        found.pace, found._has_fed = self.pace, self._has_fed
         if found.memory is not None:
             found.memory = _no_memory(epoch.plan, self.slots)
         return found
+
+    @property
+    def sketches(self) -> tuple[KeyClasses, ...]:
+        """The key classes of which the next epoch sketches arriving rows."""
+        return () if self.reoptimizer is None else self.reoptimizer.sketched
+
+    def table(self, placement: Placement) -> pa.Table:
+        """All statistics that outlive the run: partition groups as rows, those of the optimiser as metadata."""
+        table = self.ledger.table(placement)
+        if self.reoptimizer is None:
+            return table
+        value = json.dumps(self.reoptimizer.to_value()).encode()
+        return table.replace_schema_metadata({**(table.schema.metadata or {}), MOVING_MARK: value})
+
+    def restore(self, table: pa.Table) -> None:
+        """Continue from the statistics of an earlier run. Those that cannot be read are ignored."""
+        self.ledger.restore(table)
+        value = (table.schema.metadata or {}).get(MOVING_MARK)
+        if self.reoptimizer is not None and value is not None:
+            with suppress(ValueError, KeyError, TypeError, AttributeError):
+                self.reoptimizer.restore(json.loads(value))
+
+    @property
+    def better_plan(self) -> tuple[JoinPlan, str] | None:
+        """A plan that was found better than the running one, and the reason of the decision."""
+        return None if self.reoptimizer is None else self.reoptimizer.other_plan()
+
+    def heed(self, request: str) -> None:
+        """Heed a request from another process."""
+        if request == APPROVE and self.reoptimizer is not None:
+            self.reoptimizer.approve()
 
     def memory_for(self, epoch: Epoch) -> MemoryShares | None:
         """The bytes that stages may have in memory when the epoch ends. A build gets none: the state of the old plan
@@ -125,7 +172,8 @@ class Coordinator:
         closed."""
         if isinstance(goal, JoinBatch):
             self._has_fed = False
-            return Batch(goal.number, self.orders, goal.offsets)
+            chunk = None if last is None else next_to_complete(self.plan, last, self.pace.rows)
+            return Batch(goal.number, self.orders, goal.offsets, chunk)
         if last is None:
             return None
         until_us = windows_to_close(self.plan, last)
@@ -139,25 +187,32 @@ class Coordinator:
                 orders = cleaning_orders(self.plan, last, bytes_at_once=bytes_at_once, kept_slots=kept)
                 return Cleaning(orders, reason) if orders else None
             case Migrate():
-                return first_step(self.plan, last, goal, bytes_at_once=bytes_at_once)
+                return self._first_step(last, goal, bytes_at_once)
             case Abort(reason):
                 return given_up(self.plan, last, reason)
 
     def _due(self, last: Manifest, bytes_at_once: int, *, is_silent: bool) -> Epoch | None:
         """The next step of a migration: one that is under way, one that is wanted, or a rehearsal that is due."""
         if last.migration is not None:
-            step = next_step(self.plan, last, bytes_at_once=bytes_at_once, rows_at_once=self.rows_at_once)
-            if isinstance(step, Backfill) and self._has_fed and not is_silent:
+            step = next_step(self.plan, last, bytes_at_once=bytes_at_once, rows_at_once=self.pace.rows)
+            has_waited = isinstance(step, Complete) or (isinstance(step, Backfill) and self._has_fed)
+            if has_waited and not is_silent:
                 return None
             self._has_fed = True
             return step
         wanted = self.wishes.wanted
         if wanted is not None and last.asked != wanted.asked:
-            return first_step(self.plan, last, wanted, bytes_at_once=bytes_at_once)
+            return self._first_step(last, wanted, bytes_at_once)
         if (found := due(self.wishes.script, last)) is not None:
             number, entry = found
-            return first_step(self.plan, last, entry.goal, bytes_at_once=bytes_at_once, entry=number)
+            return self._first_step(last, entry.goal, bytes_at_once, number)
+        if self.reoptimizer is not None and (goal := self.reoptimizer.wish()) is not None:
+            return self._first_step(last, goal, bytes_at_once)
         return None
+
+    def _first_step(self, last: Manifest, goal: Migrate, bytes_at_once: int, entry: int | None = None) -> Epoch | None:
+        batch_s = self.pace.batch_s
+        return first_step(self.plan, last, goal, bytes_at_once=bytes_at_once, entry=entry, batch_s=batch_s)
 
     def note(self, epoch: Epoch, after: Manifest, reports: Sequence[SlotReport]) -> None:
         """Note a committed epoch, with the reports of the slots and stages that ran, and decide for the next."""
@@ -167,9 +222,15 @@ class Coordinator:
                     self.ledger.spilled(stage, groups)
                 case Clean(stage, slot, low, high):
                     self.ledger.cleaned(stage, self._owned(after, stage, slot).within(low, high).numbers().tolist())
+        if self.reoptimizer is not None:
+            self.reoptimizer.note(epoch, self.plan, after, reports)
         if not reports:
             return
         self.ledger.add(reports, with_rows=has_rows(epoch))
+        if has_rows(epoch):
+            self.pace.note_batch(reports, self.slots)
+        if isinstance(epoch, Backfill | Complete) or (isinstance(epoch, Batch) and epoch.completes is not None):
+            self.pace.note_chunk(reports, self.slots)
         for report in reports:
             counts = report.counts
             self._held[report.slot][report.stage] = Held(
@@ -184,10 +245,12 @@ class Coordinator:
         counts = {(report.stage, report.slot): report.counts for report in reports}
         otherwise = epoch.reason if isinstance(epoch, Cleaning) else ASKED_FOR
         events = (
-            _migrated(epoch, before, reports)
+            _migrated(self.plan, epoch, before, reports)
             if isinstance(epoch, Build | Switch)
             else self._plan_events(before, number)
         )
+        if self.reoptimizer is not None:
+            events = [*self.reoptimizer.events(number), *self._with_predictions(events)]
         for order in orders_of(epoch):
             told = counts[order.stage, order.slot]
             reason = self._reasons.get(order, otherwise)
@@ -200,6 +263,11 @@ class Coordinator:
                     details = {"groups": len(cleaned), "stage": stage, "results": told.of(OWED)}
                     events.append(Event(number, "cleanUp", slot, reason, details))
         return events
+
+    def _with_predictions(self, events: Sequence[Event]) -> list[Event]:
+        """The events of migrations, with what was predicted of them."""
+        assert self.reoptimizer is not None
+        return [replace(e, details={**e.details, **self.reoptimizer.predicted(e.reason)}) for e in events]
 
     def _plan_events(self, before: Manifest, number: int) -> list[Event]:
         """An event if the plan differs from the plan of the state, perhaps only in its probe orders."""
@@ -261,14 +329,15 @@ def _no_memory(plan: JoinPlan, slots: int) -> MemoryShares:
     return [[0] * plan.stage_count] * slots
 
 
-def _migrated(epoch: Build | Switch, before: Manifest, reports: Sequence[SlotReport]) -> list[Event]:
+def _migrated(plan: JoinPlan, epoch: Build | Switch, before: Manifest, reports: Sequence[SlotReport]) -> list[Event]:
     """The event of a migration that begins, ends or is given up."""
     kind = "migrate"
-    if isinstance(epoch, Switch) and epoch.move != "end":
-        kind = {"begin": "migrationBegun", "give up": "migrationGivenUp"}[epoch.move]
+    if isinstance(epoch, Switch) and epoch.move == "begin":
+        kind = "migrationBegun"
+    elif epoch.gives_up:
+        kind = "migrationGivenUp"
     now, then = words_of(epoch.plan), before.plan
-    if now.towards is not None:
-        now = now.towards
+    now, then = now.towards or now, then.since or then
     details: dict[str, Any] = {
         "plan": now.trees,
         "orders": now.orders,
@@ -276,6 +345,8 @@ def _migrated(epoch: Build | Switch, before: Manifest, reports: Sequence[SlotRep
         "previousOrders": then.orders,
         "strategy": epoch.strategy,
     }
+    if not epoch.gives_up and not (isinstance(epoch, Switch) and epoch.move == "end"):
+        details["predictedMs"] = round(predicted_s(plan, before, epoch.plan.towards or epoch.plan) * 1e3, 3)
     if isinstance(epoch, Build):
         details["builtRows"] = sum(report.counts.of(BUILT_ROWS) for report in reports)
         details["buildMs"] = sum(report.counts.of(BUILD_NS) for report in reports) // 1_000_000

@@ -1,15 +1,22 @@
-"""Migration: the epochs that lead a running query to another plan (M1; dissertation 12.1; and backfill, ours).
+"""Migration: the epochs that lead a running query to another plan (M1, M2; dissertation 12; and two ways of ours).
 
-| strategy       | epochs                                                                                  | rows wait |
-|----------------|-----------------------------------------------------------------------------------------|-----------|
-| `moving-state` | drain; one build of all that the new plan lacks                                         | all along |
-| `backfill`     | drain; begin; then batches as before, and after each a chunk of the stored rows; drain; | a chunk   |
-|                | end                                                                                     |           |
+| strategy         | epochs                                                                                | rows wait |
+|------------------|---------------------------------------------------------------------------------------|-----------|
+| `moving-state`   | drain; one build of all that the new plan lacks                                       | all along |
+| `parallel-track` | drain; begin; then batches on both plans, until the rows stored before have expired;  | never     |
+|                  | end                                                                                   |           |
+| `backfill`       | drain; begin; then batches as before, and after each a chunk of the stored rows;      | a chunk   |
+|                  | drain; end                                                                            |           |
+| `just-in-time`   | drain; begin: the new plan runs; then batches, each with a chunk of missing rows; end | a chunk   |
 
-*Draining* is the paper's: owed results are emitted, and all state becomes active. In a backfill the running plan emits
-all results until the end. The new plan's state grows beside it and emits nothing. It takes in arriving rows, and stored
-rows, which are fed group by group as if they arrived. Each combination is made when its last row comes in, so once. If
-the new plan shares all its stores, any strategy is one epoch that touches no row.
+*Draining* is the paper's: owed results are emitted, and all state becomes active.
+
+On a parallel track the new plan starts empty and makes the results of new rows; the old plan makes all others. In a
+backfill the old plan emits all results until the end. The new plan's state grows beside it and emits nothing. It takes
+in arriving rows, and stored rows, which are fed group by group as if they arrived. Each combination is made when its
+last row comes in, so once. Just in time, the new plan emits all results from the beginning, and makes the rows that its
+stores lack when they are asked for (`plan/completion.py`). If the new plan shares all its stores, any strategy is one
+epoch that touches no row.
 """
 
 from __future__ import annotations
@@ -18,23 +25,32 @@ from collections.abc import Mapping
 from typing import Any
 
 from watersmeet.adaptation.clean_up import BYTES_AT_ONCE, cleaning_orders
+from watersmeet.adaptation.migration_choice import is_short, needs_exchange, predicted_s
 from watersmeet.epoch.after import words_of
-from watersmeet.epoch.kinds import Backfill, Build, Clean, Cleaning, Epoch, Switch
+from watersmeet.epoch.kinds import Backfill, Build, Clean, Cleaning, Complete, Epoch, Switch
 from watersmeet.epoch.owing import extents_of_stage
 from watersmeet.epoch.protocol import Migrate, State
-from watersmeet.errors import unknown_name
+from watersmeet.epoch.task import expired
+from watersmeet.errors import OptionError, unknown_name
+from watersmeet.plan.completion import completed, lacking, to_complete
 from watersmeet.plan.stages import JoinPlan
-from watersmeet.plan.state_matching import pinned_stores, rebuild
-from watersmeet.plan.transition import feeds_of, in_transition, running_alone
+from watersmeet.plan.state_matching import Built, Rebuild, leaf_stores, pins, rebuild
+from watersmeet.plan.transition import feeds_of, in_transition, is_parallel, running_alone, side_by_side
 from watersmeet.state.groups import Groups
 from watersmeet.state.manifest import Manifest
 
 MOVING_STATE = "moving-state"
+PARALLEL_TRACK = "parallel-track"
 BACKFILL = "backfill"
+JUST_IN_TIME = "just-in-time"
 AUTO = "auto"
-STRATEGIES = (AUTO, MOVING_STATE, BACKFILL)
-ROWS_AT_ONCE = 60_000
-"""The stored rows that one epoch of a backfill feeds, on each slot."""
+STRATEGIES = (AUTO, MOVING_STATE, PARALLEL_TRACK, BACKFILL, JUST_IN_TIME)
+ROWS_AT_ONCE = 1_000_000
+"""The most stored rows that one epoch of a migration reads, on each slot; `adaptation/pace.py` says how many."""
+CHUNKS_MAX = 24
+"""The most chunks of a migration: an epoch costs something, however few rows it reads."""
+NEVER_ENDS = "a stream without a window keeps its rows for ever, so the old plan would never end"
+OTHER_STAGES = "rows would have to be exchanged first"
 
 
 def strategy_named(name: str) -> str:
@@ -42,52 +58,138 @@ def strategy_named(name: str) -> str:
     found = name.strip().lower()
     if found not in STRATEGIES:
         raise unknown_name("migration strategy", "strategies", name, STRATEGIES, "UNKNOWN_STRATEGY")
-    return MOVING_STATE if found == AUTO else found
+    return found
+
+
+def unfit_because(plan: JoinPlan, new: JoinPlan, strategy: str, slots: int) -> str | None:
+    """Why a strategy cannot lead from one plan to another; None if it can."""
+    if strategy == PARALLEL_TRACK and any(layout.span_us is None for layout in leaf_stores(new).values()):
+        return NEVER_ENDS
+    if strategy == JUST_IN_TIME:
+        return OTHER_STAGES if needs_exchange(plan, new, slots) else None
+    return None
+
+
+def require_fit(plan: JoinPlan, new: JoinPlan, strategy: str, slots: int) -> None:
+    if (reason := unfit_because(plan, new, strategy, slots)) is not None:
+        raise OptionError(
+            f"strategy {strategy} does not fit: {reason}",
+            hint=f"use {BACKFILL}, which goes on emitting as well, or {MOVING_STATE}",
+            error_class="STRATEGY_DOES_NOT_FIT",
+        )
+
+
+def chosen(plan: JoinPlan, last: Manifest, goal: Migrate, batch_s: float | None) -> tuple[str, str]:
+    """The strategy of a migration, and its reason. `batch_s` is the CPU time of a micro-batch on a slot; None if it is
+    not known."""
+    strategy, reason = goal.strategy, goal.reason
+    if strategy == AUTO:
+        if batch_s is None or is_short(predicted_s(plan, last, goal.plan), batch_s):
+            return MOVING_STATE, reason
+        return BACKFILL if needs_exchange(plan, goal.plan, last.slots) else JUST_IN_TIME, reason
+    if (unfit := unfit_because(plan, goal.plan, strategy, last.slots)) is not None:
+        return BACKFILL, f"{reason}; not {strategy}: {unfit}"
+    return strategy, reason
 
 
 def first_step(
-    plan: JoinPlan, last: Manifest, goal: Migrate, *, bytes_at_once: int = BYTES_AT_ONCE, entry: int | None = None
+    plan: JoinPlan,
+    last: Manifest,
+    goal: Migrate,
+    *,
+    bytes_at_once: int = BYTES_AT_ONCE,
+    entry: int | None = None,
+    batch_s: float | None = None,
 ) -> Epoch | None:
     """The next epoch on the way to the plan of the goal; None if the query runs by it already, or a migration is under
-    way. An entry of a script gets an epoch even then, so that the manifest records it."""
+    way. An entry of a script gets an epoch even then, so that the manifest records it. If the strategy does not fit,
+    the migration is a backfill. `batch_s`: see `chosen`."""
     if last.migration is not None or (entry is None and words_of(goal.plan) == last.plan):
         return None
     if orders := _draining(plan, last, bytes_at_once):
         return Cleaning(orders, goal.reason)
-    how = rebuild(plan, goal.plan, last.slots)
-    if goal.strategy == MOVING_STATE or how.is_free:
-        return Build(goal.plan, how, goal.strategy, goal.reason, entry, goal.asked)
-    return Switch(in_transition(plan, goal.plan), "begin", goal.strategy, goal.reason, entry, goal.asked)
+    how, (strategy, reason) = rebuild(plan, goal.plan, last.slots), chosen(plan, last, goal, batch_s)
+    if strategy == MOVING_STATE or how.is_free:
+        return Build(goal.plan, how, strategy, reason, entry, goal.asked)
+    return Switch(_begun(plan, last, goal.plan, strategy), "begin", strategy, reason, entry, goal.asked)
+
+
+def _begun(plan: JoinPlan, last: Manifest, new: JoinPlan, strategy: str) -> JoinPlan:
+    match strategy:
+        case "parallel-track":
+            return side_by_side(plan, new, last.epoch)
+        case "just-in-time":
+            return to_complete(plan, new)
+        case _:
+            return in_transition(plan, new)
 
 
 def next_step(
     plan: JoinPlan, last: Manifest, *, bytes_at_once: int = BYTES_AT_ONCE, rows_at_once: int = ROWS_AT_ONCE
-) -> Epoch:
-    """The next epoch of a migration that is under way."""
-    going, new = last.migration, plan.towards
+) -> Epoch | None:
+    """The next epoch of a migration that is under way; None if it waits for rows to expire."""
+    going = last.migration
     assert going is not None
-    assert new is not None
+    if is_parallel(plan):
+        return _end(plan, last, _all_stores(plan, last.slots)) if expired(going.until_us, last.watermark_us) else None
+    if plan.since is not None:
+        if (chunk := next_to_complete(plan, last, rows_at_once)) is not None:
+            built = tuple(
+                tuple(lacking(plan, stage, slot) for slot in range(last.slots)) for stage in range(len(plan.stages))
+            )
+            return Complete(*chunk, built)
+        return Switch(completed(plan), "end", going.strategy, going.reason, asked=going.asked)
     if going.fed < plan.partitions:
         return Backfill(going.fed, _fed_next(plan, last, going.fed, rows_at_once), feeds_of(plan))
     if orders := _draining(plan, last, bytes_at_once):
         return Cleaning(orders, going.reason)
-    how = rebuild(running_alone(plan), new, last.slots)
-    return Switch(new, "end", going.strategy, going.reason, asked=going.asked, built=how.built)
+    assert plan.towards is not None
+    return _end(plan, last, rebuild(running_alone(plan), plan.towards, last.slots).built)
+
+
+def next_to_complete(plan: JoinPlan, last: Manifest, rows_at_once: int) -> tuple[int, int] | None:
+    """The groups to complete next, in a plan whose stores lack rows; None if there are none."""
+    going = last.migration
+    if plan.since is None or going is None or going.fed >= plan.partitions:
+        return None
+    if expired(going.until_us, last.watermark_us):
+        return None
+    return going.fed, _fed_next(plan, last, going.fed, rows_at_once)
+
+
+def _end(plan: JoinPlan, last: Manifest, built: Built) -> Epoch:
+    going, new = last.migration, plan.towards
+    assert going is not None
+    assert new is not None
+    return Switch(new, "end", going.strategy, going.reason, asked=going.asked, built=built)
+
+
+def _all_stores(plan: JoinPlan, slots: int) -> Built:
+    new = plan.towards
+    assert new is not None
+    stages = range(len(new.stages))
+    return tuple(tuple(tuple(range(len(new.layouts(stage, slot)))) for slot in range(slots)) for stage in stages)
 
 
 def given_up(plan: JoinPlan, last: Manifest, reason: str) -> Epoch | None:
-    """The epoch that gives up the current migration and keeps the running plan; None if there is no migration."""
-    if last.migration is None:
+    """The epoch that gives up the current migration and goes on with the old plan; None if there is no migration. If
+    the new plan runs already, the stores of the old one are built again."""
+    going = last.migration
+    if going is None:
         return None
-    return Switch(running_alone(plan), "give up", last.migration.strategy, reason)
+    if plan.since is None:
+        return Switch(running_alone(plan), "give up", going.strategy, reason)
+    how: Rebuild = rebuild(plan, plan.since, last.slots)
+    return Build(plan.since, how, going.strategy, reason, gives_up=True)
 
 
 def _fed_next(plan: JoinPlan, last: Manifest, fed: int, rows_at_once: int) -> int:
-    """The group up to which stored rows are fed next, so that each slot feeds about `rows_at_once` rows."""
-    pinned = [layout.name for layout in pinned_stores(plan).values()]
-    rows = max(sum(extent.rows for extent in last.of(slot, pinned)) for slot in range(last.slots))
+    """The group up to which stored rows are read next, so that each slot reads about `rows_at_once` rows."""
+    slots = range(last.slots)
+    names = [[layout.name for layout in pins(plan, slot)] for slot in slots]
+    rows = max(sum(extent.rows for extent in last.of(slot, names[slot])) for slot in slots)
     groups = plan.partitions * rows_at_once // max(1, rows)
-    return min(plan.partitions, fed + max(1, groups))
+    return min(plan.partitions, fed + max(1, plan.partitions // CHUNKS_MAX, groups))
 
 
 def _draining(plan: JoinPlan, last: Manifest, bytes_at_once: int) -> tuple[Clean, ...]:
@@ -109,10 +211,12 @@ def _draining(plan: JoinPlan, last: Manifest, bytes_at_once: int) -> tuple[Clean
 def migration_now(state: State, done: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     """The current migration by the driver's state, or else the event of the last one; None if there is none."""
     goal, running, last = state.goal, state.running, state.last
-    if last is not None and last.migration is not None and last.plan.towards is not None:
-        part = last.migration.fed / last.placement.partitions
-        about = {"plan": last.plan.towards.trees, "strategy": last.migration.strategy, "progress": part}
-        return {"phase": "feeding" if part < 1 else "ending", **about}
+    if last is not None and (going := last.migration) is not None:
+        part = going.fed / last.placement.partitions
+        about = {"plan": (last.plan.towards or last.plan).trees, "strategy": going.strategy}
+        if last.plan.parallel_since is not None:
+            return {"phase": "running side by side", **about}
+        return {"phase": "feeding" if part < 1 else "ending", **about, "progress": part}
     if isinstance(running, Build):
         return {"phase": "building", "plan": words_of(running.plan).trees, "strategy": running.strategy}
     if isinstance(goal, Migrate):

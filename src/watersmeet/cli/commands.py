@@ -25,6 +25,7 @@ from watersmeet.errors import OptionError, QueryError, WatersmeetError
 from watersmeet.query.cql import read_sql
 from watersmeet.query.from_sql import sources_of
 from watersmeet.state.measures import RESULTS
+from watersmeet.state.requests import APPROVE, put_request
 from watersmeet.state.storage import local_path
 
 INTERRUPTED = 130
@@ -48,6 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "run": _run,
         "explain": _explain,
         "repair": _repair,
+        "approve": _approve,
         "sample-data": _sample_data,
         "demo": _demo,
     }
@@ -75,6 +77,12 @@ def _demo(chosen: argparse.Namespace, given: list[str]) -> int:
 
 def _repair(chosen: argparse.Namespace, given: list[str]) -> int:
     return repair(local_path(chosen.checkpoint), chosen.apply)
+
+
+def _approve(chosen: argparse.Namespace, given: list[str]) -> int:
+    put_request(local_path(chosen.checkpoint), APPROVE)
+    print("asked: the query migrates after its next epoch, if a migration waits for approval")
+    return 0
 
 
 def _sample_data(chosen: argparse.Namespace, given: list[str]) -> int:

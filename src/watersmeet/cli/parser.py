@@ -107,6 +107,11 @@ What is taken out of Spark's log is kept in CHECKPOINT/repaired-1, -2, ...
 exit codes: 0 the query can be started, 1 it cannot
 """
 
+APPROVE = """\
+Approve the migration that waits for it: the query was started with --option approval=ask, and its optimiser has found a
+better plan. The query migrates after its next epoch. If no migration waits then, nothing happens.
+"""
+
 SAMPLES = """\
 Make small Parquet streams to try queries on, each in a folder of its name:
   bank1, bank2, bank3                  ts, broker, currency, lot, price
@@ -142,6 +147,8 @@ def make_parser() -> argparse.ArgumentParser:
     repair = _command(commands, "repair", "look whether a checkpoint is in order, and mend it", REPAIR, "")
     repair.add_argument("checkpoint", metavar="CHECKPOINT", help="the checkpointLocation of the query")
     repair.add_argument("--apply", choices=WAYS, metavar="WAY", help="go this way")
+    approve = _command(commands, "approve", "let a running query change its plan", APPROVE, "")
+    approve.add_argument("checkpoint", metavar="CHECKPOINT", help="the checkpointLocation of the query")
     samples = _command(commands, "sample-data", "make small streams to try queries on", SAMPLES, "")
     samples.add_argument("folder", type=Path, help="where to write them")
     samples.add_argument("--rows", type=int, default=3000, help="rows per stream (default: 3,000)")

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from watersmeet.engine.compaction import Merging
 from watersmeet.engine.emission import Emitted
-from watersmeet.engine.fold import DEFAULT_MERGING, fold, open_state
+from watersmeet.engine.fold import DEFAULT_MERGING, fold
 from watersmeet.engine.group_store import (
     closing_windows,
     groups_in_parts,
@@ -28,6 +28,7 @@ from watersmeet.engine.group_store import (
     whole_groups,
 )
 from watersmeet.engine.inbox import chunks
+from watersmeet.engine.opening import open_state
 from watersmeet.engine.panes import windows_between
 from watersmeet.engine.statistics import Tally
 from watersmeet.engine.step import Cut

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from watersmeet.engine.accumulators import JoinedRows, accumulate, rows_at_once
 from watersmeet.engine.expressions import compute
+from watersmeet.engine.marks import marks_of_results
 from watersmeet.engine.partials import Joined
 from watersmeet.plan.aggregate import AggregatePlan
 from watersmeet.plan.frame import STAGE, STREAM, TIME, pool_name
@@ -84,7 +85,7 @@ def _payload(joined: Joined, layout: StoreLayout, partitions: int) -> list[pa.Ar
         columns.append(pa.array(limits_of_last(joined.partials.last)))
     for key in layout.trail:
         columns.append(pa.array(joined.group_under(key, partitions).astype(np.uint16).view(np.int16)))
-    return columns
+    return [*columns, marks_of_results(joined)] if layout.is_marked else columns
 
 
 def _frame(plan: JoinPlan, stage: int, ordinal: int, joined: Joined) -> pa.RecordBatch:

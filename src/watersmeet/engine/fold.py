@@ -1,4 +1,4 @@
-"""The state of a slot between epochs: opened from extents, and folded together with the rows that arrived.
+"""The state of a slot after an epoch: what was there (`engine/opening.py`), folded with the rows that arrived.
 
 State lies in *layers* (see `engine/layers.py`), one segment each. `engine/compaction.py` decides which of them are
 merged, and how much an epoch may merge.
@@ -31,13 +31,11 @@ from watersmeet.failpoints import failpoint
 from watersmeet.plan.buckets import bucket_width_us
 from watersmeet.plan.layout import StoreLayout
 from watersmeet.plan.stages import JoinPlan
-from watersmeet.state.cuts import copies, cut_to_groups
 from watersmeet.state.manifest import ExtentRef, SegmentRef
 from watersmeet.state.measures import (
     ACTIVE_BYTES,
     CLOSED_BYTES,
     CLOSED_ROWS,
-    EXPIRE_NS,
     EXPIRED,
     FETCHED_BYTES,
     INSERT_NS,
@@ -58,32 +56,6 @@ MEMORY_PER_ALIVE = 1.45
 """Bytes of segments in memory per byte of their live rows. The promise is 1.5, but live shares are estimates."""
 MEMORY_MIN = 1 << 16
 """The bytes that may always be in memory: a file with few rows is mostly metadata."""
-
-
-def open_state(plan: JoinPlan, task: SlotTask, tiers: Tiers, tally: Tally) -> list[Layer]:
-    """The active layers of the slot, oldest first: extents that have not expired, cut to their groups.
-
-    Files without active rows leave memory, unless they are closed here and other slots have rows in them.
-    """
-    by_segment: dict[str, list[ExtentRef]] = defaultdict(list)
-    for extent in task.extents:
-        if extent.is_active and not task.has_expired(extent):
-            by_segment[extent.segment].append(extent)
-    others = {extent.segment for extent in task.closed if extent.segment in task.shares}
-    dead = {extent.segment for extent in task.extents} - by_segment.keys() - others
-    tally.count(EXPIRED, sum(e.rows for e in task.extents if task.has_expired(e)))
-    with tally.spent_on(EXPIRE_NS):
-        tiers.leave(dead, task_name(task.epoch, task.stage, task.slot))
-        copies.forget_missing(str(tiers.durable))
-    layers = []
-    for name, extents in by_segment.items():
-        runs = tiers.open(task.segments[name])
-        pairs = [(extent, _cut(runs[extent.index][1], extent, plan.partitions, tiers)) for extent in extents]
-        held = [(_counted(extent, run.rows), run) for extent, run in pairs if run.rows]
-        if held:
-            pieces = tuple((extent.store, run) for extent, run in held)
-            layers.append(Layer(extents[0].bucket, pieces, tuple(extent for extent, _ in held)))
-    return layers
 
 
 def fold(
@@ -329,16 +301,8 @@ def _report(
         tally.groups(),
         tally.seen,
         inputs=tally.inputs,
+        sketches=tally.sketches(),
     )
-
-
-def read_state(plan: JoinPlan, task: SlotTask, extents: Sequence[ExtentRef], tiers: Tiers) -> list[Run]:
-    """The runs of a store that another stage keeps, as they were before the epoch."""
-    hold = min((hold for hold in task.holds if hold is not None), default=None)
-    bound = task.watermark_us if hold is None or task.watermark_us is None else min(hold, task.watermark_us)
-    alive = [extent for extent in extents if not expired(extent.expires_us, bound)]
-    opened = {name: tiers.peek(task.segments[name]) for name in {extent.segment for extent in alive}}
-    return [run for e in alive if (run := _cut(opened[e.segment][e.index][1], e, plan.partitions, tiers)).rows]
 
 
 def _kept_bytes(layer: Layer, partitions: int) -> int:
@@ -358,16 +322,6 @@ def _alive(layer: Layer, bounds: Sequence[int | None]) -> Layer:
     if len(pairs) == len(layer.runs):
         return layer
     return replace(layer, runs=tuple(run for run, _ in pairs), extents=tuple(extent for _, extent in pairs))
-
-
-def _counted(extent: ExtentRef, rows: int) -> ExtentRef:
-    return extent if extent.rows == rows and not extent.is_estimate else replace(extent, rows=rows, is_estimate=False)
-
-
-def _cut(run: Run, extent: ExtentRef, partitions: int, tiers: Tiers) -> Run:
-    if len(extent.groups.ranges) < 2:
-        return cut_to_groups(run, extent.groups, partitions)
-    return copies.rows_of(extent, run, partitions, str(tiers.durable))
 
 
 def _layers_of(

@@ -22,6 +22,7 @@ import numpy as np
 
 from watersmeet.engine.compaction import last_of
 from watersmeet.engine.layers import Layer, bytes_by_group, in_three, rows_by_group, slice_of
+from watersmeet.engine.marks import without_marks
 from watersmeet.engine.partials import Generation
 from watersmeet.epoch.task import SlotTask, stores_of
 from watersmeet.failpoints import failpoint
@@ -88,7 +89,7 @@ def opened(
         whole = by_name[extent.segment][extent.index][1]
         run = cut_to_groups(whole, extent.groups, plan.partitions, None if extent.is_estimate else extent.rows)
         if run.rows:
-            run = run if extent.generation == SEVERAL else without_generations(run)
+            run = run if extent.generation == SEVERAL else without_marks(without_generations(run))
             found.append(Piece(replace(extent, rows=run.rows, is_estimate=False), run))
     return found
 

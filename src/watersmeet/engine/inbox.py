@@ -15,12 +15,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from watersmeet.engine.key_hashes import can_hash, key_hashes
+from watersmeet.engine.marks import arrived_marks
 from watersmeet.engine.statistics import Tally
+from watersmeet.epoch.key_sketch import SketchedKey
 from watersmeet.plan.frame import HASH, STREAM, TIME, Frame, pool_name
 from watersmeet.plan.layout import KeyValue, StoreLayout
 from watersmeet.plan.stages import JoinPlan, Place
 from watersmeet.plan.tree import Leaf
-from watersmeet.state.measures import LATE, NO_EVENT_TIME, NULL_KEY, Figure, Measure
+from watersmeet.state.measures import LATE, NO_EVENT_TIME, NULL_KEY, SKETCH_NS, Figure, Measure
 from watersmeet.state.run import Run, build_runs
 
 CHUNK_ROWS = 1 << 19
@@ -68,6 +71,9 @@ def deltas_of(chunk: pa.Table, plan: JoinPlan, stage: int, watermark_us: int | N
     ordinals = batch.column(STREAM).to_numpy()
     _see(batch, plan, stage, ordinals, tally)
     keep = _keep(batch, plan, stage, ordinals, watermark_us, tally.counts)
+    if tally.sketched:
+        with tally.spent_on(SKETCH_NS):
+            _sketch(batch, plan, stage, ordinals, keep, tally)
     return [
         _delta(batch, frame, stage, ordinal, np.flatnonzero(keep & (ordinals == ordinal)), inputs[ordinal])
         for ordinal in range(len(inputs))
@@ -82,6 +88,37 @@ def _see(batch: pa.RecordBatch, plan: JoinPlan, stage: int, ordinals: npt.NDArra
         if stream is not None and mine.any():
             times = batch.column(TIME).filter(pa.array(mine)).drop_null() if plan.windowed else ()
             tally.see(stream, int(np.count_nonzero(mine)), int(_micros(times).max()) if len(times) else None)
+
+
+def _sketch(
+    batch: pa.RecordBatch,
+    plan: JoinPlan,
+    stage: int,
+    ordinals: npt.NDArray[np.int8],
+    keep: npt.NDArray[np.bool_],
+    tally: Tally,
+) -> None:
+    """Count the kept rows of streams by the hashes of their keys, once for every stream and key."""
+    for ordinal, layout in enumerate(plan.stages[stage].inputs):
+        stream = _stream_counted(plan, stage, ordinal)
+        if stream is None:
+            continue
+        places = _key_places(plan, stage, ordinal, layout)
+        rows = pa.array(np.flatnonzero(keep & (ordinals == ordinal)))
+        for classes in tally.sketched if len(rows) else ():
+            columns = [batch.column(pool_name(places[i])).take(rows) for i in classes if i in places]
+            if len(columns) == len(classes) and all(can_hash(column.type) for column in columns):
+                tally.sketch(SketchedKey(stream, classes), key_hashes(columns))
+
+
+def _key_places(plan: JoinPlan, stage: int, ordinal: int, layout: StoreLayout) -> dict[int, int]:
+    """The frame columns of a stream's key classes."""
+    found = dict(zip(plan.stages[stage].key, plan.frame.keys[stage], strict=False))
+    payload = plan.frame.payloads[stage][ordinal]
+    for field, source in layout.sources:
+        if isinstance(field, KeyValue) and source.kind == "payload":
+            found[field.key_class] = payload[source.index]
+    return found
 
 
 def _keep(
@@ -148,6 +185,8 @@ def _delta(
     index = pa.array(rows)
     keys = [normalise_key(batch.column(pool_name(i)).take(index)) for i in frame.keys[stage]]
     payload = [batch.column(pool_name(i)).take(index) for i in frame.payloads[stage][ordinal]]
+    if layout.is_marked and isinstance(layout.tree, Leaf):
+        payload.append(arrived_marks(len(rows)))
     return build_runs(
         batch.column(HASH).to_numpy()[rows].view(np.uint64),
         pa.RecordBatch.from_arrays(keys, names=[f"k{i}" for i in range(len(keys))]),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -22,7 +23,8 @@ from watersmeet.state.run import Ints, Mask, Run, take
 ALL = slice(None)
 
 
-Generation: TypeAlias = int | Numbers
+Marks = npt.NDArray[np.int8]
+Generation: TypeAlias = int | Numbers | Marks
 """One generation for all rows of a run, or an array with one for each row."""
 
 
@@ -34,7 +36,7 @@ class Partials:
     latest: Ints | None
     last: Ints | None
     bound: dict[int, Bound]
-    generation: Numbers | None = None
+    generation: Numbers | Marks | None = None
     """The generation of the delta's row; None if generations do not matter."""
     mixed: Mask | None = None
     """Whether rows of another generation are bound."""

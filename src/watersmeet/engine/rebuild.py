@@ -7,7 +7,8 @@ once, and its results become the store above it. Stores that the old plan had un
     fed rows, results of other ─┴─▶ nodes, children first ──▶ built stores ──▶ extents
     stages                             └──▶ results of the topmost node, for other stages that build
 
-All rows are old: none is late, and none counts as an arrival. The results of the query are not computed again.
+All rows are old: none is late, and none counts as an arrival. The results of the query are not computed again. A plan
+that runs already (`plan/completion.py`) is completed in the same way, from pinned stores and some groups at a time.
 """
 
 from __future__ import annotations
@@ -22,17 +23,30 @@ import pyarrow as pa
 from watersmeet.engine.bound import Bound
 from watersmeet.engine.compaction import Merging
 from watersmeet.engine.emission import Emitted, emit, runs_of
-from watersmeet.engine.fold import fold, open_state, read_state
+from watersmeet.engine.fold import fold
 from watersmeet.engine.inbox import deltas_of
 from watersmeet.engine.mjoin import probe
+from watersmeet.engine.opening import open_state, read_state
 from watersmeet.engine.partials import Joined, Partials
 from watersmeet.engine.statistics import Tally
 from watersmeet.engine.work import Scratch
 from watersmeet.epoch.task import SlotReport, SlotTask, stores_of
+from watersmeet.plan.completion import lacking, pinned
 from watersmeet.plan.nodes import NodePlan
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.plan.state_matching import Feed
-from watersmeet.state.measures import BUILD_NS, BUILT_ROWS, INSERT_NS, INSERTED, PROBE_NS, Counts, Figure
+from watersmeet.state.manifest import within
+from watersmeet.state.measures import (
+    BUILD_NS,
+    BUILT_ROWS,
+    INSERT_NS,
+    INSERTED,
+    JOINED,
+    PROBE_NS,
+    RESULTS,
+    Counts,
+    Figure,
+)
 from watersmeet.state.moments import last_moments
 from watersmeet.state.run import Run
 from watersmeet.state.tiers import Tiers
@@ -45,7 +59,7 @@ Rows = list[list[Run]]
 def fed_rows(plan: JoinPlan, feeds: Sequence[Feed], task: SlotTask, tiers: Tiers) -> Iterator[Emitted]:
     """The stored rows of streams that stages of the new plan lack, as frames for these. The runner adds hashes."""
     for feed, extents in zip(feeds, task.reads, strict=True):
-        for run in read_state(plan, task, extents, tiers):
+        for run in read_state(plan, task, feed.source, extents, tiers):
             for low in range(0, run.rows, ROWS_AT_ONCE):
                 rows = np.arange(low, min(low + ROWS_AT_ONCE, run.rows))
                 yield from emit(plan, [feed.place], _as_joined(plan, feed, run, rows))
@@ -92,9 +106,10 @@ def rebuild_step(
             if stage.hops:
                 rows = yield from _rebuilt_by_hops(plan, task, taken)
             else:
-                held: Rows = [[] for _ in stores_of(plan, task)]
-                for store, run in (pair for layer in layers for pair in layer.runs):
-                    held[store].append(run)
+                held = _pinned_rows(plan, task, tiers)
+                if plan.since is None:
+                    for store, run in (pair for layer in layers for pair in layer.runs):
+                        held[store].append(run)
                 rows = yield from _rebuilt_by_nodes(plan, task, held, taken, scratch)
         built = [(store, run) for store in task.build for run in rows[store]]
         copies = Scratch(tiers.folder_of_scratch(), cleanup)
@@ -102,11 +117,39 @@ def rebuild_step(
     return unheard(report)
 
 
+def completing(
+    plan: JoinPlan, task: SlotTask, tiers: Tiers, scratch: Scratch
+) -> Generator[Emitted, None, list[tuple[int, Run]]]:
+    """The rows of some groups that stores of a running plan lack, with the stores; nothing is sent on."""
+    assert task.completes is not None
+    lacks = lacking(plan, task.stage, task.slot)
+    chunk = replace(task, build=lacks, reads=tuple(within(extents, *task.completes) for extents in task.reads))
+    rows = yield from _rebuilt_by_nodes(plan, chunk, _pinned_rows(plan, chunk, tiers), [], scratch)
+    return [(store, run) for store in lacks for run in rows[store]]
+
+
+def _pinned_rows(plan: JoinPlan, task: SlotTask, tiers: Tiers) -> Rows:
+    """By store of the slot, the rows of pinned stores."""
+    found = pinned_runs(plan, task, tiers)
+    return [found.get(store, []) for store in range(len(stores_of(plan, task)))]
+
+
+def pinned_runs(plan: JoinPlan, task: SlotTask, tiers: Tiers) -> dict[int, list[Run]]:
+    """The rows of the pinned stores that the task is given, by number of the store (`plan/completion.py`)."""
+    stores = pinned(plan, task.stage, task.slot)
+    if not stores:
+        return {}
+    reads = zip(stores.items(), task.reads, strict=True)
+    return {store: read_state(plan, task, layout, extents, tiers) for (store, layout), extents in reads}
+
+
 def unheard(report: SlotReport) -> SlotReport:
     """The report of a stage that builds: its rows do not count as arrivals, nor its results as productivity."""
     counts, sizes = report.counts, {f: found for f, found in report.groups.items() if f.kind == "size"}
     spent_ns = sum(counts.of(time_ns) for time_ns in (INSERT_NS, PROBE_NS, BUILD_NS))
     built = Counts({Figure(BUILT_ROWS): counts.of(INSERTED), Figure(BUILD_NS): spent_ns})
+    emitted = {Figure(measure): rows for measure in (RESULTS, JOINED) if (rows := counts.of(measure))}
+    built = built.with_values(Counts(emitted))
     return replace(report, counts=counts.gauges().with_values(built), groups=sizes, seen={}, inputs={})
 
 

@@ -31,6 +31,7 @@ import numpy as np
 
 from watersmeet.engine.layers import rows_by_group
 from watersmeet.engine.partials import ALL, Joined
+from watersmeet.epoch.key_sketch import BUCKETS, KeyClasses, SketchedKey, packed
 from watersmeet.epoch.task import GroupCounts, GroupFigure, InputRows, NodeInput, Seen
 from watersmeet.plan.keys import key_name
 from watersmeet.plan.layout import StoreLayout
@@ -52,8 +53,9 @@ T = TypeVar("T")
 class Tally:
     """The figures of one step."""
 
-    def __init__(self, partitions: int) -> None:
-        self.partitions = partitions
+    def __init__(self, partitions: int, sketched: Sequence[KeyClasses] = ()) -> None:
+        self.partitions, self.sketched = partitions, sketched
+        self._sketches: dict[SketchedKey, Ints] = {}
         self.counts: Counter[Figure] = Counter()
         self.seen: dict[str, Seen] = {}
         self.inputs: dict[NodeInput, InputRows] = {}
@@ -109,6 +111,15 @@ class Tally:
         before, latest = self.seen.get(stream, (0, None))
         times = [t for t in (latest, latest_us) if t is not None]
         self.seen[stream] = before + rows, max(times, default=None)
+
+    def sketch(self, key: SketchedKey, hashes: Hashes) -> None:
+        """Count arrived rows by the hash of a key."""
+        buckets = (hashes >> np.uint64(64 - BUCKETS.bit_length() + 1)).astype(np.int64)
+        rows = np.bincount(buckets, minlength=BUCKETS)
+        self._sketches[key] = self._sketches[key] + rows if key in self._sketches else rows
+
+    def sketches(self) -> dict[SketchedKey, bytes]:
+        return {key: packed(rows) for key, rows in self._sketches.items()}
 
     def arrived(self, stage: int, store: int, run: Run) -> None:
         """Count rows that were added to a store."""

@@ -20,21 +20,26 @@ import pyarrow as pa
 
 from watersmeet.engine.compaction import Merging
 from watersmeet.engine.emission import Emitted, emit
-from watersmeet.engine.fold import DEFAULT_MERGING, fold, open_state, read_state
+from watersmeet.engine.fold import DEFAULT_MERGING, fold
 from watersmeet.engine.generations import Spilled, close_groups, divided, opened, parts_of
 from watersmeet.engine.inbox import chunks, deltas_of
 from watersmeet.engine.layers import Layer
+from watersmeet.engine.marks import not_all_new
 from watersmeet.engine.mjoin import probe
+from watersmeet.engine.on_demand import Missing
+from watersmeet.engine.opening import open_state, read_state
 from watersmeet.engine.owed import owed_at_expiry, owed_in_groups
 from watersmeet.engine.partials import Joined
-from watersmeet.engine.rebuild import rebuild_step, unheard
+from watersmeet.engine.rebuild import completing, pinned_runs, rebuild_step, unheard
 from watersmeet.engine.statistics import Tally
 from watersmeet.engine.work import Scratch, Work
 from watersmeet.epoch.pairs import add_rows
 from watersmeet.epoch.task import InputRows, NodeInput, SlotReport, SlotTask, stores_of
+from watersmeet.plan.completion import lacking
 from watersmeet.plan.stages import HopPlan, JoinPlan, Place, StagePlan
 from watersmeet.state.manifest import ACTIVE
 from watersmeet.state.measures import (
+    BUILD_NS,
     INSERT_NS,
     INTERMEDIATE,
     JOINED,
@@ -67,7 +72,7 @@ def step(
     """
     if task.build is not None:
         return (yield from rebuild_step(plan, task, cut(frames), tiers, merging))
-    tally = Tally(plan.partitions)
+    tally = Tally(plan.partitions, task.sketches)
     layers = open_state(plan, task, tiers, tally)
     with ExitStack() as cleanup:
         scratch = Scratch(tiers.folder_of_scratch(), cleanup)
@@ -128,6 +133,9 @@ def _run_nodes(
     """
     stage = plan.stages[task.stage]
     work = Work(stage.shape(task.slot), _runs_by_store(spilled.layers, len(stores_of(plan, task))), scratch, tally)
+    work.skips_new = stage.is_marked and not stage.feeds
+    if lacks := lacking(plan, task.stage, task.slot):
+        work.missing = Missing(work.nodes, lacks, pinned_runs(plan, task, tiers), plan.partitions)
     arrived: Arrived = []
     if any(not extent.is_active for extent in task.extents):
         yield from _owed(plan, task, _expiring(plan, task, spilled, work, tiers), tally)
@@ -141,6 +149,9 @@ def _run_nodes(
                 yield from _emit(plan, task.stage, stage.feeds, joined, tally)
         arrived.append(work.take_arrived())
     work.count_rows(task.stage, there)
+    if task.completes is not None:
+        with tally.spent_on(BUILD_NS):
+            arrived.append((yield from completing(plan, task, tiers, scratch)))
     if task.clean is not None:
         yield from _owed(plan, task, _cleaned(plan, task, spilled, work, tiers), tally)
         arrived.append(work.take_arrived())
@@ -198,7 +209,9 @@ def _run_hops(
     stage = plan.stages[task.stage]
     kept = _runs_by_store(layers, len(stores_of(plan, task)))
     old = [
-        kept[index.kept_in[1]] if index.kept_in[0] == task.stage else read_state(plan, task, task.reads[number], tiers)
+        kept[index.kept_in[1]]
+        if index.kept_in[0] == task.stage
+        else read_state(plan, task, index.layout, task.reads[number], tiers)
         for number, index in enumerate(stage.indexes)
     ]
     taken = [[[scratch.keep(0, run) for run in runs] for runs in deltas] for deltas in inbox]
@@ -207,7 +220,9 @@ def _run_hops(
         targets = _targets(stage, hop, old, new)
         _count_rows(tally, task.stage, number, hop, [new[hop.rows], *targets])
         for run in new[hop.rows]:
-            found = probe(hop.node, 0, run, [[], *targets], counts=tally.counts)
+            held = [[], *targets]
+            wanted = not_all_new(run, held) if stage.is_marked and not hop.feeds else None
+            found = probe(hop.node, 0, run, held, counts=tally.counts, generations=wanted)
             for joined in tally.timed(PROBE_NS, found):
                 yield from _emit(plan, task.stage, hop.feeds, joined, tally)
     stores = [index for index in stage.indexes if index.kept_in[0] == task.stage]

@@ -10,7 +10,9 @@ from pathlib import Path
 
 from watersmeet.engine.emission import runs_of
 from watersmeet.engine.generations import Part
+from watersmeet.engine.marks import not_all_new
 from watersmeet.engine.mjoin import probe
+from watersmeet.engine.on_demand import Missing
 from watersmeet.engine.partials import Joined
 from watersmeet.engine.statistics import Tally
 from watersmeet.epoch.pairs import add_rows
@@ -61,16 +63,26 @@ class Work:
     def __init__(self, nodes: tuple[NodePlan, ...], stores: list[list[Run]], scratch: Scratch, tally: Tally) -> None:
         self.nodes, self.stores, self.scratch, self.tally = nodes, stores, scratch, tally
         self.arrived: list[tuple[int, Run]] = []
+        self.skips_new = False
+        """Whether the topmost node leaves out the results of new rows (`engine/marks.py`)."""
+        self.missing: Missing | None = None
 
     def results(self, number: int, deltas: list[list[Run]]) -> Iterator[Joined]:
         """The new results of a node from the deltas of one chunk. The stores below it are brought up to date."""
         node = self.nodes[number]
         for i in range(len(node.inputs)):
             for run in self._delta(node, i, deltas):
-                first, last = node.first_store, node.first_store + len(node.inputs)
-                found = probe(node, i, run, self.stores[first:last], counts=self.tally.counts)
-                yield from self.tally.timed(PROBE_NS, found)
-                self._add(first + i, run)
+                yield from self.tally.timed(PROBE_NS, self._probe(node, i, run))
+                self._add(node.first_store + i, run)
+
+    def _probe(self, node: NodePlan, i: int, run: Run) -> Iterator[Joined]:
+        """The results of new rows of an input with the stored rows of the others."""
+        first = node.first_store
+        held = self.stores[first : first + len(node.inputs)]
+        if self.missing is not None:
+            held = self.missing.with_missing(held, first, i, run)
+        wanted = not_all_new(run, held) if self.skips_new and node is self.nodes[-1] else None
+        yield from probe(node, i, run, held, counts=self.tally.counts, generations=wanted)
 
     def store(self, deltas: list[list[Run]]) -> None:
         """Bring all stores up to date; the topmost node joins nothing."""

@@ -12,18 +12,19 @@ from typing import Literal
 
 from watersmeet.epoch.events import Event
 from watersmeet.epoch.frontiers import debts, frontier
-from watersmeet.epoch.kinds import Backfill, Batch, Build, Cleaning, Closing, Epoch, Switch, Takeover, shows
+from watersmeet.epoch.kinds import Backfill, Batch, Build, Cleaning, Closing, Complete, Epoch, Switch, Takeover, shows
 from watersmeet.epoch.migrating import switched, without_other_stores
 from watersmeet.epoch.pairs import with_pairs
 from watersmeet.epoch.task import Intake, Outcome, SlotReport, later
 from watersmeet.errors import CheckpointError
 from watersmeet.plan.aggregate import OutputMode
+from watersmeet.plan.completion import to_complete
 from watersmeet.plan.fingerprint import plan_text
 from watersmeet.plan.placement import Placement, even_placement
 from watersmeet.plan.probe_orders import orders_as_texts, orders_from_texts
 from watersmeet.plan.stages import JoinPlan, plan_join
 from watersmeet.plan.state_matching import store_names
-from watersmeet.plan.transition import in_transition
+from watersmeet.plan.transition import in_transition, parallel_since, side_by_side
 from watersmeet.plan.tree import parse_tree
 from watersmeet.query.logical import JoinQuery
 from watersmeet.state.manifest import (
@@ -58,8 +59,9 @@ class Clock:
 
 def words_of(plan: JoinPlan) -> PlanText:
     """A plan as text, for a manifest."""
-    towards = None if plan.towards is None else words_of(plan.towards)
-    return PlanText(plan_text(plan), orders_as_texts(plan.orders, plan.names), towards)
+    towards, since = (None if other is None else words_of(other) for other in (plan.towards, plan.since))
+    orders = orders_as_texts(plan.orders, plan.names)
+    return PlanText(plan_text(plan), orders, towards, since, parallel_since(plan))
 
 
 def plan_in_words(query: JoinQuery, words: PlanText, partitions: int, mode: OutputMode | None) -> JoinPlan:
@@ -67,9 +69,13 @@ def plan_in_words(query: JoinQuery, words: PlanText, partitions: int, mode: Outp
     names = [stream.name for stream in query.streams]
     trees = tuple(parse_tree(part, names) for part in words.trees.split("|"))
     plan = plan_join(query, trees, partitions, mode, orders_from_texts(words.orders, trees, names))
+    if words.since is not None:
+        return to_complete(plan_in_words(query, words.since, partitions, mode), plan)
     if words.towards is None:
         return plan
-    return in_transition(plan, plan_in_words(query, words.towards, partitions, mode))
+    new = plan_in_words(query, words.towards, partitions, mode)
+    began = words.parallel_since
+    return in_transition(plan, new) if began is None else side_by_side(plan, new, began)
 
 
 def nothing_yet(plan: JoinPlan, slots: int, asked: str | None = None) -> Manifest:
@@ -155,13 +161,15 @@ def manifest_after(
         asked=epoch.asked if isinstance(epoch, Build | Switch) and epoch.asked is not None else before.asked,
     )
     match epoch:
-        case Batch(number, _, offsets):
+        case Batch(number, _, offsets, completes):
+            if completes is not None and after.migration is not None:
+                after = replace(after, migration=replace(after.migration, fed=completes[1]))
             return _with_times(plan, replace(after, batch=number, offsets=offsets), intake, clock)
         case Cleaning() | Closing() | Takeover():
             return after
         case Build():
-            return without_other_stores(after, plan)
-        case Backfill(_, high, _):
+            return without_other_stores(replace(after, migration=None), plan)
+        case Backfill(_, high, _) | Complete(_, high, _):
             assert after.migration is not None
             return replace(after, migration=replace(after.migration, fed=high))
         case Switch():

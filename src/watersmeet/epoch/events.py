@@ -15,7 +15,8 @@ class Event:
     epoch: int
     kind: str
     """`plan`: a plan was chosen; `spill`: groups were closed and left memory; `cleanUp`: their owed results were
-    emitted; `migrate`: the query runs by another plan from then on."""
+    emitted; `migrate`: the query runs by another plan from then on; `reoptimize`: the optimiser has decided about that;
+    `migrationOutcome`: what a migration of its has cost and gained."""
     slot: int | None
     """None: all slots."""
     reason: str

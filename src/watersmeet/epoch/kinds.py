@@ -8,6 +8,7 @@
 | Takeover | no            | none               | nothing: it fences a driver that may still be running   |
 | Build    | no            | all of a new plan  | nothing: it makes stores                                |
 | Backfill | stored rows   | those that build   | nothing: it makes stores                                |
+| Complete | no            | of the join        | nothing: it adds rows to stores that lack them          |
 | Switch   | no            | none               | nothing: a migration begins, ends or is given up        |
 """
 
@@ -57,6 +58,8 @@ class Batch:
     orders: tuple[Order, ...] = ()
     offsets: Offsets | None = None
     """The offsets in Spark's log at which the batch ends."""
+    completes: tuple[int, int] | None = None
+    """A range of groups whose missing rows are added to stores as well (`plan/completion.py`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +94,8 @@ class Build:
     """The number of its entry in the rehearsal script, if it has one."""
     asked: str | None = None
     """The option `plan`, if its change is the reason."""
+    gives_up: bool = False
+    """Whether it leads back to the plan before a migration that is given up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +105,15 @@ class Backfill:
     low: int
     high: int
     feeds: tuple[Feed, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """The rows of groups in [low, high) that stores lack are added (`plan/completion.py`), while sources are silent."""
+
+    low: int
+    high: int
+    lacking: Built
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +128,14 @@ class Switch:
     entry: int | None = None
     asked: str | None = None
     built: Built | None = None
-    """At the end of a migration: the stores of the plan that were built."""
+    """At the end of a migration: the stores of the plan that are on the build track."""
+
+    @property
+    def gives_up(self) -> bool:
+        return self.move == "give up"
 
 
-Epoch: TypeAlias = Batch | Cleaning | Closing | Takeover | Build | Backfill | Switch
+Epoch: TypeAlias = Batch | Cleaning | Closing | Takeover | Build | Backfill | Complete | Switch
 
 
 def plan_after(plan: JoinPlan, epoch: Epoch) -> JoinPlan:
@@ -134,9 +152,9 @@ def plan_run(plan: JoinPlan, epoch: Epoch) -> JoinPlan:
 
 def orders_of(epoch: Epoch) -> tuple[Order, ...]:
     match epoch:
-        case Batch(_, orders, _) | Cleaning(orders, _):
+        case Batch(orders=orders) | Cleaning(orders=orders):
             return orders
-        case Closing() | Takeover() | Build() | Backfill() | Switch():
+        case Closing() | Takeover() | Build() | Backfill() | Complete() | Switch():
             return ()
         case _:
             assert_never(epoch)
@@ -159,6 +177,8 @@ def stages_of(plan: JoinPlan, epoch: Epoch) -> range:
             return range(len(new.stages))
         case Backfill():
             return range(plan.build_count)
+        case Complete():
+            return range(len(plan.stages))
         case _:
             assert_never(epoch)
 
@@ -171,7 +191,7 @@ def shows(plan: JoinPlan, epoch: Epoch, reports: Sequence[SlotReport]) -> bool:
         case Cleaning():
             found = RESULTS if plan.aggregate is None else JOINED
             return any(report.counts.of(found) for report in reports)
-        case Takeover() | Build() | Backfill() | Switch():
+        case Takeover() | Build() | Backfill() | Complete() | Switch():
             return False
         case _:
             assert_never(epoch)

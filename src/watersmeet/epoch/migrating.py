@@ -14,7 +14,7 @@ from watersmeet.plan.layout import BUILD, StoreName
 from watersmeet.plan.partitioning import even_assignment
 from watersmeet.plan.placement import Placement
 from watersmeet.plan.stages import JoinPlan
-from watersmeet.plan.state_matching import Built, pinned_stores, store_names
+from watersmeet.plan.state_matching import Built, leaf_stores, pins, store_names
 from watersmeet.state.manifest import ExtentRef, Manifest, MigrationState, SlotState
 
 
@@ -50,19 +50,32 @@ def switched(manifest: Manifest, epoch: Switch) -> Manifest:
     plan = epoch.plan
     match epoch.move:
         case "begin":
-            going = MigrationState(epoch.strategy, epoch.reason, 0, epoch.asked)
-            pinned = {replace_track(layout.name, ""): layout.name for layout in pinned_stores(plan).values()}
-            extents: tuple[SlotState, ...] = tuple(
-                {**state, **{pin: state[name] for name, pin in pinned.items() if name in state}}
-                for state in manifest.extents
-            )
-            return replace(manifest, extents=extents, migration=going)
+            going = MigrationState(epoch.strategy, epoch.reason, 0, epoch.asked, _last_expiry(plan, manifest))
+            extents = tuple(_pinned(plan, state, slot) for slot, state in enumerate(manifest.extents))
+            begun = replace(manifest, extents=extents, migration=going)
+            return begun if plan.since is None else without_other_stores(begun, plan)
         case "end":
-            assert epoch.built is not None
-            extents = tuple(_taken(plan, state, epoch.built, slot) for slot, state in enumerate(manifest.extents))
-            return without_other_stores(replace(manifest, extents=extents, migration=None), plan)
+            if epoch.built is not None:
+                extents = tuple(_taken(plan, state, epoch.built, slot) for slot, state in enumerate(manifest.extents))
+                manifest = replace(manifest, extents=extents)
+            return without_other_stores(replace(manifest, migration=None), plan)
         case "give up":
             return without_other_stores(replace(manifest, migration=None), plan)
+
+
+def _pinned(plan: JoinPlan, state: SlotState, slot: int) -> SlotState:
+    """The state of a slot, with the stores that the migration reads also as they are now."""
+    names = {replace_track(layout.name, ""): layout.name for layout in pins(plan, slot)}
+    return {**state, **{pin: state[name] for name, pin in names.items() if name in state}}
+
+
+def _last_expiry(plan: JoinPlan, manifest: Manifest) -> int | None:
+    """The watermark at which all rows of now have expired; None if some never do."""
+    spans = {stream: layout.span_us for stream, layout in leaf_stores(plan).items()}
+    if not plan.windowed or any(span is None for span in spans.values()):
+        return None
+    times = ((time, spans[stream]) for stream, time in enumerate(manifest.times_max_us) if time is not None)
+    return max((time + span for time, span in times if span is not None), default=manifest.watermark_us)
 
 
 def _taken(plan: JoinPlan, state: SlotState, built: Built, slot: int) -> SlotState:
@@ -72,6 +85,7 @@ def _taken(plan: JoinPlan, state: SlotState, built: Built, slot: int) -> SlotSta
         layouts = plan.layouts(stage, slot)
         for number in by_slot[slot]:
             name = layouts[number].name
+            found.pop(name, None)
             if mine := state.get(replace_track(name, BUILD), ()):
                 found[name] = mine
     return found

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from watersmeet.epoch.key_sketch import KeyClasses, SketchedKey
 from watersmeet.plan.layout import StoreLayout
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.state.groups import Groups
@@ -95,10 +96,14 @@ class SlotTask:
     """In a build epoch: the stores to build from stored rows; the others are only read. None: rows are joined."""
     joins: bool = False
     """In a build epoch: whether results of the topmost node, or of the hops, are sent on."""
+    completes: tuple[int, int] | None = None
+    """A range of groups: the rows of these that stores lack are added after the join."""
     is_old: bool = False
     """Whether the rows come from stores: none of them is late or newly arrived."""
     shares: Mapping[str, float] = field(default_factory=dict)
     """For segments that other slots use too: this slot's share of the bytes (`state/shares.py`)."""
+    sketches: tuple[KeyClasses, ...] = ()
+    """The key classes of which arriving rows are sketched (`epoch/key_sketch.py`)."""
 
     @property
     def closed(self) -> tuple[ExtentRef, ...]:
@@ -134,6 +139,8 @@ class SlotReport:
     """Durable files of results that the task has written."""
     inputs: Mapping[NodeInput, InputRows] = field(default_factory=dict)
     """The rows of all inputs, including empty ones (`epoch/pairs.py`)."""
+    sketches: Mapping[SketchedKey, bytes] = field(default_factory=dict)
+    """By stream and key, in the first stage that gets its rows (`epoch/key_sketch.py`)."""
     worker: Worker = IN_PROCESS
 
 

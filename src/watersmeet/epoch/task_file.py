@@ -11,6 +11,7 @@ a crash another one is written.
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import struct
@@ -20,6 +21,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from watersmeet.epoch.key_sketch import SketchedKey
 from watersmeet.epoch.task import GroupFigure, InputRows, NodeInput, SlotReport, SlotTask, Worker
 from watersmeet.state.damage import Damage, reading
 from watersmeet.state.groups import Groups
@@ -75,6 +77,7 @@ def report_to_json(report: SlotReport) -> str:
     value["groups"] = [[*figure, *found] for figure, found in report.groups.items()]
     value["inputs"] = [[*at, *rows] for at, rows in report.inputs.items()]
     value["files"] = [asdict(file) for file in report.files]
+    value["sketches"] = [[*key, base64.b64encode(found).decode()] for key, found in report.sketches.items()]
     return json.dumps(value)
 
 
@@ -88,6 +91,7 @@ def report_from_json(text: str) -> SlotReport:
     value["seen"] = {name: tuple(seen) for name, seen in value["seen"].items()}
     value["files"] = tuple(ResultFile(**entry) for entry in value["files"])
     value["worker"] = Worker(*value["worker"])
+    value["sketches"] = {SketchedKey(s, tuple(classes)): base64.b64decode(f) for s, classes, f in value["sketches"]}
     return SlotReport(**value)
 
 
@@ -130,6 +134,8 @@ def _task(value: dict[str, Any]) -> SlotTask:
     value["groups"] = Groups.of_edges(value["groups"])
     for name in ("holds", "spill"):
         value[name] = tuple(value[name])
+    value["sketches"] = tuple(map(tuple, value["sketches"]))
     value["build"] = None if value["build"] is None else tuple(value["build"])
-    value["clean"] = None if value["clean"] is None else tuple(value["clean"])
+    for name in ("clean", "completes"):
+        value[name] = None if value[name] is None else tuple(value[name])
     return SlotTask(**value)

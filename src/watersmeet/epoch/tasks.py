@@ -6,10 +6,24 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from watersmeet.epoch.frontiers import Debt, debts, frontier, frontier_of_stage, holds
-from watersmeet.epoch.kinds import Backfill, Build, Clean, Closing, Epoch, Spill, orders_of, stages_of
+from watersmeet.epoch.key_sketch import KeyClasses
+from watersmeet.epoch.kinds import (
+    Backfill,
+    Batch,
+    Build,
+    Clean,
+    Closing,
+    Complete,
+    Epoch,
+    Spill,
+    has_rows,
+    orders_of,
+    stages_of,
+)
 from watersmeet.epoch.memory_shares import MemoryShares
 from watersmeet.epoch.owing import extents_of_stage
 from watersmeet.epoch.task import SlotTask
+from watersmeet.plan.completion import pinned
 from watersmeet.plan.spillable import kept_because
 from watersmeet.plan.stages import Index, JoinPlan
 from watersmeet.plan.state_matching import Feed
@@ -19,11 +33,15 @@ from watersmeet.state.shares import byte_shares
 
 
 def tasks_of(
-    plan: JoinPlan, before: Manifest, epoch: Epoch, memory: MemoryShares | None = None
+    plan: JoinPlan,
+    before: Manifest,
+    epoch: Epoch,
+    memory: MemoryShares | None = None,
+    sketches: tuple[KeyClasses, ...] = (),
 ) -> dict[int, list[SlotTask]]:
     """The tasks of the epoch after `before`, by stage, one per slot; the attempt fills in its own name. `memory` limits
-    the bytes in memory when the epoch ends, by slot and stage. An order to spill or clean up a stage that cannot spill
-    raises a ValueError."""
+    the bytes in memory when the epoch ends, by slot and stage. Arriving rows are sketched by the key classes of
+    `sketches`. An order to spill or clean up a stage that cannot spill raises a ValueError."""
     for order in orders_of(epoch):
         if (reason := kept_because(plan, order.stage)) is not None:
             raise ValueError(f"the state of stage {order.stage} does not spill: {reason} ({order})")
@@ -31,6 +49,8 @@ def tasks_of(
     tasks = {}
     for stage in stages_of(plan, epoch):
         made = [_task(plan, before, epoch, stage, slot, owed, memory) for slot in range(before.slots)]
+        if sketches and has_rows(epoch):
+            made = [replace(task, sketches=sketches) for task in made]
         shares = byte_shares([task.extents for task in made])
         tasks[stage] = [replace(task, shares=mine) if mine else task for task, mine in zip(made, shares, strict=True)]
     if feeds := feeds_in(epoch):
@@ -83,10 +103,12 @@ def _task(
 ) -> SlotTask:
     groups = stage == len(plan.stages)
     extents = extents_of_stage(plan, before, stage, slot)
-    reads = () if groups else _reads(plan, before, stage, slot)
+    reads = () if groups else _reads(plan, before, epoch, stage, slot)
     build, joins = None, False
     if isinstance(epoch, Build):
         build, joins = epoch.rebuild.built[stage][slot], epoch.rebuild.joins[stage]
+    if isinstance(epoch, Complete):
+        build = epoch.lacking[stage][slot]
     mine = [order for order in orders_of(epoch) if (order.stage, order.slot) == (stage, slot)]
     clean = next((order for order in mine if isinstance(order, Clean)), None)
     return SlotTask(
@@ -108,7 +130,8 @@ def _task(
         memory_bytes=None if memory is None else memory[slot][stage],
         build=build,
         joins=joins,
-        is_old=isinstance(epoch, Build | Backfill),
+        completes=epoch.completes if isinstance(epoch, Batch) else None,
+        is_old=isinstance(epoch, Build | Backfill | Complete),
     )
 
 
@@ -129,8 +152,17 @@ def windows_to_close(plan: JoinPlan, manifest: Manifest) -> int | None:
     return reached if closed is None or ends[0] > ends[1] else None
 
 
-def _reads(plan: JoinPlan, manifest: Manifest, stage: int, slot: int) -> tuple[tuple[ExtentRef, ...], ...]:
-    return tuple(_kept_elsewhere(manifest, index, stage, slot) for index in plan.stages[stage].indexes)
+def _reads(
+    plan: JoinPlan, manifest: Manifest, epoch: Epoch, stage: int, slot: int
+) -> tuple[tuple[ExtentRef, ...], ...]:
+    """The state that a stage reads and does not keep: indexes of other stages, and pinned stores. Of these, an epoch
+    that completes state needs the groups that it completes, and all others those that are not complete yet."""
+    if plan.since is None or plan.stages[stage].hops:
+        return tuple(_kept_elsewhere(manifest, index, stage, slot) for index in plan.stages[stage].indexes)
+    fed = 0 if manifest.migration is None else manifest.migration.fed
+    low, high = (epoch.low, epoch.high) if isinstance(epoch, Complete) else (fed, plan.partitions)
+    stores = pinned(plan, stage, slot).values()
+    return tuple(within(manifest.of(slot, [layout.name]), low, high) for layout in stores)
 
 
 def _kept_elsewhere(manifest: Manifest, index: Index, stage: int, slot: int) -> tuple[ExtentRef, ...]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from watersmeet.observe.estimates import estimate
 from watersmeet.observe.estimates_text import IN_CODE, Saying, basis, figure, files_text
-from watersmeet.observe.tables import fitted
+from watersmeet.observe.tables import fitted, wrapped
 from watersmeet.optimizer.assumptions import Assumptions
 from watersmeet.optimizer.cost import CostModel, Plan
 from watersmeet.optimizer.dominating import Budget, misses
@@ -55,14 +55,15 @@ def costs_text(
     figure by these (`CPU s/s`) is shown beside the measured one (`in run`). Without `say`, the assumptions and the size
     of files are left out.
     """
-    lines = [TITLE, *_table(query, model, budget, choice, other, before)]
-    lines.append(f"{_chosen(choice, other)}: {choice.reason}")
-    lines.append(f"search ({choice.strategy}): {_search(model, choice)}")
-    lines.append(f"prices: {_prices(calibration)}")
+    lines = [
+        f"{_chosen(choice, other)}: {choice.reason}",
+        f"search ({choice.strategy}): {_search(model, choice)}",
+        f"prices: {_prices(calibration)}",
+    ]
     if say is not None:
         lines.append(files_text(estimate(query, _joined(query, choice.winner), known), model.slots))
         lines += basis(query, known, say)
-    return "\n".join(lines)
+    return "\n".join([TITLE, *_table(query, model, budget, choice, other, before), *wrapped(lines)])
 
 
 def _joined(query: JoinQuery, run: Candidate) -> JoinPlan:

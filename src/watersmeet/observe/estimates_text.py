@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from watersmeet.observe.estimates import Estimates, estimate
-from watersmeet.observe.tables import fitted
+from watersmeet.observe.tables import WIDTH, fitted, wrapped
 from watersmeet.optimizer.assumptions import (
     RESIDUAL_SELECTIVITY,
     TEXT_BYTES,
@@ -47,7 +47,7 @@ def join_graph_text(query: JoinQuery) -> str:
     lines += [f"{', '.join(sorted(streams))}: {text}" for streams, text in between if len(streams) != 2]
     if len(lines) == 1:
         lines.append("no predicate links two streams: every combination within the windows is a result")
-    return "\n".join(lines)
+    return "\n".join(wrapped(lines))
 
 
 def _between(query: JoinQuery) -> Iterator[tuple[set[str], str]]:
@@ -75,7 +75,8 @@ def estimates_text(query: JoinQuery, plan: JoinPlan, given: Assumptions, slots: 
     """The section of `watersmeet explain` on costs; it asks for missing rates."""
     lines = ["== Estimated costs (nothing was run) =="]
     if missing := [stream.name for stream in query.streams if stream.name not in given.rates]:
-        return "\n".join([*lines, rates_wanted(missing, ON_THE_COMMAND_LINE)])
+        wish = rates_wanted(missing, ON_THE_COMMAND_LINE)
+        return "\n".join([*lines, wish if len(wish) <= WIDTH else wish.replace(": give ", ":\n    give ")])
     found = estimate(query, plan, given)
     rows = [("store", "stage", "rows/s in", "rows max", "bytes/row", "bytes")]
     for store in found.stores:
@@ -86,9 +87,8 @@ def estimates_text(query: JoinQuery, plan: JoinPlan, given: Assumptions, slots: 
     for node in found.nodes:
         results = figure(node.results_per_second) if node.results_per_second else "-"
         rows.append((node.label, str(node.stage), figure(node.matches_per_second), results, "", ""))
-    lines += fitted(rows)
-    lines += _total(query, found, slots)
-    return "\n".join([*lines, *basis(query, given, ON_THE_COMMAND_LINE)])
+    said = [*_total(query, found, slots), *basis(query, given, ON_THE_COMMAND_LINE)]
+    return "\n".join([*lines, *fitted(rows), *wrapped(said)])
 
 
 def rates_wanted(missing: Sequence[str], say: Saying) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from watersmeet.observe.progress import EpochProgress
+from watersmeet.observe.tables import wrapped
 from watersmeet.plan.aggregate import GROUPS_LABEL, AggregatePlan
 from watersmeet.plan.fingerprint import aggregate_text, kept_names, plan_text, window_text
 from watersmeet.plan.keys import class_text
@@ -61,7 +62,7 @@ def explain_text(query: JoinQuery, plan: JoinPlan, slots: int, epoch: EpochProgr
         if closed := epoch.count(CLOSED_BYTES):
             groups = f"{epoch.owing_groups} partition groups may owe results"
             lines.append(f"spilled: {format_bytes(closed)} in {epoch.count(CLOSED_ROWS):,} rows; {groups}")
-    return "\n".join(lines)
+    return "\n".join(wrapped(lines))
 
 
 def _aggregation(plan: AggregatePlan) -> list[str]:

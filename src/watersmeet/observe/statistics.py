@@ -18,6 +18,7 @@ from watersmeet.plan.tree import streams_of
 from watersmeet.query.as_sql import to_sql
 from watersmeet.query.logical import JoinQuery
 from watersmeet.state.measures import (
+    CPU_TIMES,
     EXPIRE_NS,
     EXPIRED,
     INSERT_NS,
@@ -25,12 +26,10 @@ from watersmeet.state.measures import (
     MATCHED,
     MATCHES,
     MEMORY_BYTES,
-    OWED_NS,
     PAIRS,
     PASSED,
     PROBE_NS,
     ROWS,
-    SPILL_NS,
     STATE_ROWS,
     STORE_BYTES,
     TESTED,
@@ -38,8 +37,6 @@ from watersmeet.state.measures import (
     key_class_name,
     residual_name,
 )
-
-CPU_TIMES = (INSERT_NS, PROBE_NS, EXPIRE_NS, SPILL_NS, OWED_NS)
 
 
 def selectivities(query: JoinQuery, plan: JoinPlan, totals: Counts) -> dict[str, float]:

@@ -1,15 +1,43 @@
-"""Tables of plain text that fit a terminal of 80 columns.
+"""Plain text that fits a terminal of 80 columns: tables, and lines that are wrapped.
 
-A label that leaves no room for the figures gets its own line above them; a note that does not fit gets its own line
-below them. Only figures wider than the terminal make a line longer.
+In a table, a label that leaves no room for the figures gets its own line above them; a note that does not fit gets its
+own line below them. Only figures wider than the terminal make a line longer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+import textwrap
+from collections.abc import Iterable, Sequence
 
 WIDTH = 80
 LABEL_MIN = 12
+_HEAD = re.compile(r"([ │├└─]*)((?:key [0-9]+|group by|aggregate|[a-z]+ ) +)?")
+"""The branches of a tree before a line, and the label of a line about the query, which is followed by two spaces."""
+_QUOTED, _TIED = re.compile(r"(?<!\w)'[^']{1,40}'(?!\w)"), "\0"
+
+
+def wrapped(lines: Iterable[str]) -> list[str]:
+    """Lines of text, those that are too long broken at spaces, but not within short quotes. What follows stands below
+    the text after the label, or a little to the right of the beginning."""
+    found = []
+    for line in lines:
+        head = _HEAD.match(line)
+        assert head is not None
+        tree, label = head[1], head[2] or ""
+        if len(line) <= WIDTH:
+            found.append(line)
+            continue
+        first, *rest = textwrap.wrap(
+            _QUOTED.sub(lambda found: found[0].replace(" ", _TIED), line[len(tree) :]),
+            WIDTH - len(tree),
+            subsequent_indent=" " * (len(label) or 4),
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        below = tree.replace("├─", "│ ").replace("└─", "  ")
+        found += [each.replace(_TIED, " ") for each in (tree + first, *(below + each for each in rest))]
+    return found
 
 
 def fitted(rows: Sequence[Sequence[str]], *, gap: int = 2, has_notes: bool = False) -> list[str]:

@@ -104,7 +104,8 @@ def epoch_line(epoch: EpochProgress) -> str:
 def _event_text(event: Event) -> str:
     if event.kind == "plan":
         return f"plan {event.details['plan']}: {event.reason}"
-    return f"{event.kind} on slot {event.slot}: {event.reason}"
+    where = "" if event.slot is None else f" on slot {event.slot}"
+    return f"{event.kind}{where}: {event.reason}"
 
 
 def _lag(epoch: EpochProgress) -> str:

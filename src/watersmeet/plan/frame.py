@@ -85,7 +85,7 @@ def frame_of(
     for key_types, inputs in stages:
         key = _place(key_types, pool, set())
         keys.append(key)
-        payloads.append(tuple(_place([f.type for f in layout.payload], pool, set(key)) for layout in inputs))
+        payloads.append(tuple(_place(layout.sent, pool, set(key)) for layout in inputs))
     return Frame(tuple(pool), time_type, tuple(keys), tuple(payloads))
 
 

@@ -15,6 +15,10 @@ read is payload. In a windowed query the results of a node have *intervals* [lat
 event time, which the codes hold, and `limit` the least t_i + W_i, which is a payload column (the least 64-bit integer
 if that is later than any time, see `state/moments.py`). Rows that were joined under other keys before also carry their
 partition groups under those keys, two bytes each. So results can be traced to the groups that contributed to them.
+
+While two plans run side by side (`plan/transition.py`), rows of the old one have a *mark*, the last payload column: 1
+if all parts of the row have arrived since, otherwise 0. It is not part of a store's name. Rows stored before lack it,
+or have the mark of an earlier migration, which has another number.
 """
 
 from __future__ import annotations
@@ -38,6 +42,7 @@ PINNED = "pinned"
 """The track of stores of the running plan as they were when a migration began."""
 LIMIT = "_limit"
 GROUP = "_group"
+MARK = "#new"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +100,38 @@ class StoreLayout:
 
     def __post_init__(self) -> None:
         streams = self.label.replace("(", "").replace(")", "").split()
-        fields = ", ".join(f"{column.name} {column.type}" for column in self.payload)
+        fields = ", ".join(f"{column.name} {column.type}" for column in self.payload if not is_mark(column.name))
         object.__setattr__(self, "name", StoreName(" ".join(sorted(streams)), self.key, fields, self.track))
 
     def group_column(self, key: Key) -> int:
         """The payload column that holds the groups under an earlier key."""
-        return len(self.payload) - len(self.trail) + self.trail.index(key)
+        return len(self.payload) - self.is_marked - len(self.trail) + self.trail.index(key)
+
+    @property
+    def is_marked(self) -> bool:
+        return len(self.payload) > 0 and is_mark(self.payload[-1].name)
+
+    @property
+    def sent(self) -> list[pa.DataType]:
+        """The types of the payload columns that travel in frames. The rows of streams get their mark on arrival."""
+        columns = list(self.payload.types)
+        return columns[:-1] if self.is_marked and isinstance(self.tree, Leaf) else columns
 
     def source(self, field: Field) -> ColumnSource:
         return dict(self.sources)[field]
+
+
+def is_mark(column: str) -> bool:
+    """Whether a payload column holds marks. The names of all other columns have no such number."""
+    return column.startswith(MARK) and column.removeprefix(MARK).isdecimal()
+
+
+def with_mark(layout: StoreLayout, number: int) -> StoreLayout:
+    return dataclasses.replace(layout, payload=layout.payload.append(pa.field(f"{MARK}{number}", pa.int8())))
+
+
+def without_mark(layout: StoreLayout) -> StoreLayout:
+    return dataclasses.replace(layout, payload=layout.payload.remove(len(layout.payload) - 1))
 
 
 def fields_above(query: JoinQuery, tree: Tree) -> list[Field]:

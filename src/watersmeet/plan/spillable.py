@@ -7,6 +7,7 @@
 | of a node without a key                      | no     | it is a single partition group                               |
 | of a node over several keys (`plan/hops.py`) | no     | its partition groups differ from hop to hop                  |
 | that a migration builds                      | no     | only the running plan can owe results                        |
+| that a migration replaces, or completes      | no     | what its groups owe would not be known                       |
 | of an aggregation                            | no     | new results must find the accumulators of their group        |
 
 State that does not spill and exceeds the budget stays active on disk.
@@ -27,6 +28,8 @@ def kept_because(plan: JoinPlan, stage: int) -> str | None:
         return INTERVALS
     if plan.stages[stage].is_built:
         return "what a migration builds owes nothing"
+    if plan.stages[stage].is_marked or plan.since is not None:
+        return "a migration that is under way needs it"
     if plan.stages[stage].hops:
         return "a node over several keys has no partition groups"
     if not plan.stages[stage].key:

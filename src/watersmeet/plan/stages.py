@@ -90,6 +90,11 @@ class StagePlan:
         """Whether the stage belongs to a plan that is built beside the running one."""
         return self.inputs[0].track == BUILD
 
+    @property
+    def is_marked(self) -> bool:
+        """Whether the stage runs beside those of a new plan, until its old rows expire."""
+        return self.inputs[0].is_marked
+
     def shape(self, slot: int) -> tuple[NodePlan, ...]:
         return self.shapes[slot % len(self.shapes)]
 
@@ -117,8 +122,6 @@ class StagePlan:
 
 @dataclass(frozen=True, slots=True)
 class OutputColumn:
-    """A result column."""
-
     name: str
     field: Field
     type: pa.DataType
@@ -140,6 +143,8 @@ class JoinPlan:
     """The probe orders of the nodes whose orders differ from the tree's."""
     towards: JoinPlan | None = None
     """The plan that is built beside this one: the stages of its state come first (`plan/transition.py`)."""
+    since: JoinPlan | None = None
+    """The plan before this one, while stores of this one lack rows (`plan/completion.py`)."""
 
     @property
     def build_count(self) -> int:
@@ -365,9 +370,8 @@ def _stage_inputs(root: Join, roots: Sequence[Join]) -> list[Tree]:
 
 def _nodes(query: JoinQuery, sketch: _Sketch, orders: ProbeOrders) -> tuple[NodePlan, ...]:
     inputs = sketch.inputs
-    members = [
-        node for node in nodes_of(sketch.root) if not any(_is_inside(node, i) for i in inputs if isinstance(i, Join))
-    ]
+    outside = {node for tree in inputs if isinstance(tree, Join) for node in nodes_of(tree)}
+    members = [node for node in nodes_of(sketch.root) if node not in outside]
     index = {node: i for i, node in enumerate(members)}
     plans: list[NodePlan] = []
     store = 0
@@ -385,10 +389,6 @@ def _nodes(query: JoinQuery, sketch: _Sketch, orders: ProbeOrders) -> tuple[Node
         )
         store += len(node.inputs)
     return tuple(plans)
-
-
-def _is_inside(node: Join, tree: Join) -> bool:
-    return node in nodes_of(tree)
 
 
 def _different_stages(query: JoinQuery, trees: tuple[Join, ...]) -> OptionError:

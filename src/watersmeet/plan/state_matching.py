@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from watersmeet.plan.completion import pinned
 from watersmeet.plan.layout import PINNED, StoreLayout, StoreName
 from watersmeet.plan.stages import JoinPlan, Place
 from watersmeet.plan.tree import Leaf
@@ -77,7 +78,15 @@ def rebuild(old: JoinPlan, new: JoinPlan, slots: int) -> Rebuild:
 def store_names(plan: JoinPlan, slot: int) -> set[StoreName]:
     """The stores that a slot keeps, including those of the aggregation and those that a migration has pinned."""
     found = {layout.name for stage in range(plan.stage_count) for layout in plan.layouts(stage, slot)}
-    return found if plan.towards is None else found | {layout.name for layout in pinned_stores(plan).values()}
+    return found | {layout.name for layout in pins(plan, slot)}
+
+
+def pins(plan: JoinPlan, slot: int) -> list[StoreLayout]:
+    """The stores of a slot that a migration reads, as they were when it began."""
+    if plan.since is not None:
+        return [layout for stage in range(len(plan.stages)) for layout in pinned(plan, stage, slot).values()]
+    is_fed = plan.towards is not None and not plan.stages[-1].is_marked
+    return list(pinned_stores(plan).values()) if is_fed else []
 
 
 def pinned_stores(plan: JoinPlan) -> dict[int, StoreLayout]:

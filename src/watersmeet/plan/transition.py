@@ -1,20 +1,25 @@
-"""A plan in transition: the running plan, and beside it the stages that build the state of another one (M2, backfill).
+"""A plan in transition: the running plan, and beside it the stages of another one (M2, backfill).
 
-    stages 0 .. n-1     of the new plan, silent: arriving rows are stored, and joined only if stores above need it
-    stages n ..         of the running plan, which emits all results
+|                      | stages 0 .. n-1, of the new plan           | stages n .., of the old plan                  |
+|----------------------|--------------------------------------------|-----------------------------------------------|
+| backfill             | silent: arriving rows are stored, and      | emit all results                              |
+|                      | joined only if stores above need it        |                                               |
+| parallel track       | emit the results of rows that have arrived | emit all other results; their rows are marked |
+|                      | since the migration began                  | (`plan/layout.py`)                            |
 
 Both get all rows that arrive. Stores of the new plan are on a track of their own, which distinguishes two stores of the
-same name. Its topmost node joins nothing, and stages whose stores are all shared are left out.
+same name. In a backfill its topmost node joins nothing, and stages whose stores are all shared are left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from math import lcm
 
 from watersmeet.plan.frame import frame_of
-from watersmeet.plan.layout import BUILD, StoreLayout
+from watersmeet.plan.layout import BUILD, MARK, StoreLayout, with_mark, without_mark
 from watersmeet.plan.stages import HopPlan, Index, JoinPlan, Place, StagePlan
 from watersmeet.plan.state_matching import Feed, Rebuild, pinned_stores, rebuild
 
@@ -26,27 +31,39 @@ def in_transition(old: JoinPlan, new: JoinPlan) -> JoinPlan:
     build = tuple(_silent(new.stages[stage], stage, joins[stage], numbers) for stage in numbers)
     shift = len(build)
     moved = {stage: stage + shift for stage in range(len(old.stages))}
-    stages = (*build, *(_renumbered(stage, moved) for stage in old.stages))
-    aggregate = None if old.aggregate is None else replace(old.aggregate, stage=len(stages))
-    frame = frame_of([(stage.key_types, stage.inputs) for stage in stages], old.frame.time_type)
-    return replace(old, stages=stages, frame=frame, aggregate=aggregate, towards=new)
+    return _of_stages(replace(old, towards=new), (*build, *(_renumbered(stage, moved) for stage in old.stages)))
+
+
+def side_by_side(old: JoinPlan, new: JoinPlan, since: int) -> JoinPlan:
+    """Both plans on parallel tracks, after epoch `since`; the new one has no state yet."""
+    shift = len(new.stages)
+    same, moved = {stage: stage for stage in range(shift)}, {s: s + shift for s in range(len(old.stages))}
+    build = (_renumbered(_laid_out(stage, _on_build_track), same) for stage in new.stages)
+    marked = (_renumbered(_laid_out(stage, partial(with_mark, number=since + 1)), moved) for stage in old.stages)
+    return _of_stages(replace(old, towards=new), (*build, *marked))
+
+
+def is_parallel(plan: JoinPlan) -> bool:
+    """Whether two plans run on parallel tracks."""
+    return plan.stages[-1].is_marked
+
+
+def parallel_since(plan: JoinPlan) -> int | None:
+    """The epoch after which two plans run on parallel tracks; None if they do not."""
+    return int(plan.stages[-1].inputs[0].payload.names[-1].removeprefix(MARK)) - 1 if is_parallel(plan) else None
 
 
 def build_alone(plan: JoinPlan) -> JoinPlan:
     """The building stages of a plan in transition, as a plan of their own, with the same numbers."""
-    stages = plan.stages[: plan.build_count]
-    frame = frame_of([(stage.key_types, stage.inputs) for stage in stages], plan.frame.time_type)
-    return replace(plan, stages=stages, frame=frame, aggregate=None)
+    return _of_stages(replace(plan, aggregate=None), plan.stages[: plan.build_count])
 
 
 def running_alone(plan: JoinPlan) -> JoinPlan:
-    """The running plan of a plan in transition; any other plan is returned as it is."""
+    """The old plan of a plan in transition; any other plan is returned as it is."""
     shift = plan.build_count
     moved = {stage: stage - shift for stage in range(len(plan.stages))}
-    stages = tuple(_renumbered(stage, moved) for stage in plan.stages[shift:])
-    aggregate = None if plan.aggregate is None else replace(plan.aggregate, stage=len(stages))
-    frame = frame_of([(stage.key_types, stage.inputs) for stage in stages], plan.frame.time_type)
-    return replace(plan, stages=stages, frame=frame, aggregate=aggregate, towards=None)
+    stages = [_laid_out(stage, without_mark) if stage.is_marked else stage for stage in plan.stages[shift:]]
+    return _of_stages(replace(plan, towards=None), tuple(_renumbered(stage, moved) for stage in stages))
 
 
 def feeds_of(plan: JoinPlan) -> tuple[Feed, ...]:
@@ -80,16 +97,32 @@ def _feeds(stage: StagePlan) -> list[Place]:
 def _silent(stage: StagePlan, number: int, joins: bool, numbers: Mapping[int, int]) -> StagePlan:
     """A stage of the new plan, on the build track. Its results go to other building stages. Hops that do not run need
     only the indexes that their stage keeps."""
-    shapes = tuple(tuple(replace(node, inputs=_tracked(node.inputs)) for node in shape) for shape in stage.shapes)
-    hops = tuple(replace(hop, node=replace(hop.node, inputs=_tracked(hop.node.inputs))) for hop in stage.hops)
-    kept = [index for index in stage.indexes if joins or index.kept_in[0] == number]
-    indexes = tuple(replace(index, layout=replace(index.layout, track=BUILD)) for index in kept)
-    made = replace(stage, inputs=_tracked(stage.inputs), shapes=shapes, hops=hops, indexes=indexes, is_silent=not joins)
+    kept = tuple(index for index in stage.indexes if joins or index.kept_in[0] == number)
+    made = _laid_out(replace(stage, indexes=kept, is_silent=not joins), _on_build_track)
     return _renumbered(made, numbers)
 
 
-def _tracked(layouts: Iterable[StoreLayout]) -> tuple[StoreLayout, ...]:
-    return tuple(replace(layout, track=BUILD) for layout in layouts)
+def _on_build_track(layout: StoreLayout) -> StoreLayout:
+    return replace(layout, track=BUILD)
+
+
+def _laid_out(stage: StagePlan, change: Callable[[StoreLayout], StoreLayout]) -> StagePlan:
+    """A stage with all its layouts changed."""
+
+    def changed(layouts: Iterable[StoreLayout]) -> tuple[StoreLayout, ...]:
+        return tuple(change(layout) for layout in layouts)
+
+    shapes = tuple(tuple(replace(node, inputs=changed(node.inputs)) for node in shape) for shape in stage.shapes)
+    hops = tuple(replace(hop, node=replace(hop.node, inputs=changed(hop.node.inputs))) for hop in stage.hops)
+    indexes = tuple(replace(index, layout=change(index.layout)) for index in stage.indexes)
+    return replace(stage, inputs=changed(stage.inputs), shapes=shapes, hops=hops, indexes=indexes)
+
+
+def _of_stages(plan: JoinPlan, stages: tuple[StagePlan, ...]) -> JoinPlan:
+    """The plan with other stages. Its aggregation comes after them."""
+    aggregate = None if plan.aggregate is None else replace(plan.aggregate, stage=len(stages))
+    frame = frame_of([(stage.key_types, stage.inputs) for stage in stages], plan.frame.time_type)
+    return replace(plan, stages=stages, frame=frame, aggregate=aggregate)
 
 
 def _renumbered(stage: StagePlan, numbers: Mapping[int, int]) -> StagePlan:

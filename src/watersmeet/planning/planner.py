@@ -13,7 +13,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from watersmeet.adaptation.coordinator import Wishes
 from watersmeet.adaptation.migration import AUTO as AUTO_STRATEGY
@@ -24,9 +26,10 @@ from watersmeet.epoch.events import Event
 from watersmeet.epoch.protocol import Migrate
 from watersmeet.errors import OptionError, unknown_name
 from watersmeet.observe.costs_text import ASKED_FOR, RUNS_NOW, TITLE, Other, costs_text
+from watersmeet.observe.diff_text import NO_OTHER_PLAN, diff_text
 from watersmeet.observe.estimates_text import IN_CODE, Saying, rates_wanted
 from watersmeet.optimizer.assumptions import Assumptions, graph_of
-from watersmeet.optimizer.cost import DEFAULT_PRICES, CostModel
+from watersmeet.optimizer.cost import DEFAULT_PRICES, CostModel, Prices
 from watersmeet.optimizer.dominating import Budget
 from watersmeet.optimizer.hints import completed
 from watersmeet.optimizer.measured_prices import calibrated
@@ -50,13 +53,13 @@ ROWS_MIN = 1000
 """A micro-batch with fewer rows is too small to choose a plan by."""
 NOTHING_SEEN = Assumptions({})
 OPTION_HAS_CHANGED = "option plan has changed"
-EXPLAIN_MODES = ("simple", "extended", "cost")
+EXPLAIN_MODES = ("simple", "extended", "cost", "diff")
 
 WAITING = "(the plan is chosen by cost when the first micro-batch is there, or now if every stream has a rate hint)"
 
 
 def explain_mode(given: str | bool | None) -> str:
-    """`simple`, `extended` or `cost`, as in Spark."""
+    """`simple`, `extended` or `cost`, as in Spark, or `diff`."""
     mode = "extended" if given is True else str(given or "simple").strip().lower()
     if mode not in EXPLAIN_MODES:
         raise unknown_name("explain mode", "modes", mode, EXPLAIN_MODES, "UNKNOWN_MODE")
@@ -75,6 +78,7 @@ class Planner:
     budget: Budget
     exploration_s: float = 0.0
     mode: OutputMode | None = None
+    prices: Prices = SPARK_PRICES
 
     @property
     def is_choice(self) -> bool:
@@ -93,7 +97,7 @@ class Planner:
     def first_plan(self) -> JoinPlan:
         """The plan; the fallback plan if the choice waits for rows."""
         if self.is_choice and self._rates_are_known:
-            return self._chosen(self.choice(self.known))
+            return self.plan_chosen(self.choice(self.known))
         return self._plan(self._trees())
 
     def plan_for(self, sample: Sample | None) -> tuple[JoinPlan, Event]:
@@ -103,7 +107,7 @@ class Planner:
             reason = f"the first micro-batch has fewer than {ROWS_MIN:,} rows, so there is one node per key"
             return plan, Event(0, "plan", None, reason, {"plan": plan_text(plan)})
         choice = self.choice(completed(self.known, learned(self.query, sample)))
-        plan, winner = self._chosen(choice), choice.winner
+        plan, winner = self.plan_chosen(choice), choice.winner
         costs = {"cpuSecondsPerSecond": winner.cpu_s, "stateBytes": round(winner.memory_bytes)}
         return plan, Event(0, "plan", None, choice.reason, {"plan": plan_text(plan), **costs})
 
@@ -133,7 +137,11 @@ class Planner:
 
     def choice(self, known: Assumptions) -> Choice:
         """The plan to run, its candidates, and the reason; rates must be known."""
-        return self._choice(self._model(known))
+        return self._choice(self.model(known))
+
+    def plan_chosen(self, choice: Choice) -> JoinPlan:
+        """The plan of a choice."""
+        return self._plan((choice.winner.tree,), choice.winner.probe_orders)
 
     def _choice(self, model: CostModel) -> Choice:
         strategy = self.asked if self.is_choice else AUTO
@@ -147,14 +155,14 @@ class Planner:
         known = completed(self.known, seen)
         if missing := [stream.name for stream in self.query.streams if stream.name not in known.rates]:
             return "\n".join([TITLE, rates_wanted(missing, say or IN_CODE)])
-        model = self._model(known)
+        model = self.model(known)
         calibration = calibrated(model, states_of(running), known.costs) if running is not None else None
         if calibration is not None:
             model = replace(model, prices=calibration.prices)
         other = Other(running, RUNS_NOW) if running is not None else None
         if other is None and not self.is_choice:
             other = Other(self._trees()[0], ASKED_FOR)
-        before = None if running is None else self._model(self.known if self._rates_are_known else known)
+        before = None if running is None else self.model(self.known if self._rates_are_known else known)
         return costs_text(
             self.query,
             known,
@@ -167,16 +175,30 @@ class Planner:
             say=say,
         )
 
-    def _model(self, known: Assumptions) -> CostModel:
+    def diff_text(
+        self,
+        running: JoinPlan | None = None,
+        better: tuple[JoinPlan, str] | None = None,
+        migrated: Mapping[str, Any] | None = None,
+    ) -> str:
+        """The stores of the running plan and of a better one, or else of the plan before the last migration, which is
+        given by its event."""
+        if running is not None and better is not None:
+            return diff_text(running, *better)
+        if running is not None and migrated is not None:
+            orders = migrated.get("previousOrders", {})
+            before = plan_in_words(self.query, PlanText(migrated["previousPlan"], orders), self.partitions, self.mode)
+            return diff_text(before, running, str(migrated["reason"]))
+        return NO_OTHER_PLAN
+
+    def model(self, known: Assumptions) -> CostModel:
+        """The cost model of the query by these statistics."""
         return CostModel(
             graph_of(self.query, known),
-            SPARK_PRICES,
+            self.prices,
             slots=self.slots,
             batches_per_s=known.batches_per_s,
         )
-
-    def _chosen(self, choice: Choice) -> JoinPlan:
-        return self._plan((choice.winner.tree,), choice.winner.probe_orders)
 
     def _plan(self, trees: tuple[Join, ...], orders: ProbeOrders = NO_ORDERS) -> JoinPlan:
         return plan_join(self.query, trees, self.partitions, self.mode, orders)

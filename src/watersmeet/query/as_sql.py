@@ -32,12 +32,45 @@ from watersmeet.query.expressions import (
 from watersmeet.units import format_duration
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_CANONICAL = re.compile(
+    r"""(?P<text>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|(?P<name>`(?:[^`]|``)*`)|(?P<end>;\ )|(?P<bool>True|False)"""
+    r"""|(?P<duration>-?\d+):duration\[us\]|Decimal\('(?P<decimal>[^']*)'\)"""
+    r"""|datetime\.(?P<kind>datetime|date)\((?P<moment>[^()]*)\)"""
+    r"""|(?P<type>:[a-z]\w*(?:\[[^\]]*\])?(?:\(\d+(?:,\ -?\d+)?\))?)|.""",
+    re.DOTALL,
+)
 # How tightly operators bind, loosest first.
 _OR, _AND, _NOT, _COMPARE, _ADD, _MULTIPLY, _NEGATE, _WHOLE = range(8)
 
 
 def to_sql(expr: Expression) -> str:
     return _rendered(expr)[0]
+
+
+def canonical_as_sql(text: str) -> str:
+    """Predicates in canonical text (`expressions.to_text`), joined with `; `, in nearly the words of `to_sql`: for
+    messages about a query of which only that text is known."""
+    shown = [""]
+    for piece in _CANONICAL.finditer(text):
+        if piece["end"]:
+            shown.append("")
+        elif not piece["type"]:
+            shown[-1] += _piece(piece)
+    return "; ".join(each[1:-1] if each.startswith("(") else each for each in shown)
+
+
+def _piece(piece: re.Match[str]) -> str:
+    if piece["name"]:
+        return _name(piece["name"][1:-1].replace("``", "`"))
+    if piece["duration"]:
+        return _literal(int(piece["duration"]), pa.duration("us"))
+    if piece["kind"]:
+        kind: Any = datetime.date if piece["kind"] == "date" else datetime.datetime
+        moment = kind(*map(int, re.findall(r"\b\d+\b", piece["moment"])))
+        if "tzinfo" in piece["moment"]:
+            moment = moment.replace(tzinfo=datetime.UTC)
+        return _literal(moment, pa.null())
+    return piece["decimal"] or (piece[0].lower() if piece["bool"] else piece[0])
 
 
 def _rendered(expr: Expression) -> tuple[str, int]:

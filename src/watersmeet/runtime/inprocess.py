@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 
 from watersmeet.adaptation.clean_up import BYTES_AT_ONCE
 from watersmeet.adaptation.coordinator import ASKED_FOR, Coordinator
 from watersmeet.adaptation.migration import AUTO, strategy_named
+from watersmeet.adaptation.pace import Pace
 from watersmeet.epoch import protocol
 from watersmeet.epoch.after import Clock, left_over, manifest_after, nothing_yet, plan_in_words, resumed
 from watersmeet.epoch.driving import Drive, handlers_of
@@ -29,7 +30,7 @@ from watersmeet.plan.stages import JoinPlan, plan_join
 from watersmeet.query.logical import JoinQuery
 from watersmeet.runtime.inprocess_attempts import Attempts
 from watersmeet.runtime.inprocess_frames import require_no_spark
-from watersmeet.runtime.inprocess_log import commit_batch, plan_batch
+from watersmeet.runtime.inprocess_log import BatchLog, LogInFiles, LogInMemory
 from watersmeet.runtime.inprocess_slots import Setup, Slots
 from watersmeet.state.checkpoint import Checkpoint
 from watersmeet.state.host_sweep import Drops, sweep_host
@@ -43,18 +44,19 @@ class InProcessQuery:
 
     def __init__(self, query: JoinQuery, folder: Path, **setup: Any) -> None:
         """`setup` are fields of `Setup`."""
-        self.query, self.setup = query, Setup(**setup)
-        given = self.setup
+        self.query, self.setup = query, (given := Setup(**setup))
         trees = tuple(given.trees) or (default_tree(query),)
         self.plan = plan_join(query, trees, given.partitions, given.mode, given.orders)
         require_no_spark(query, self.plan)
         self.checkpoint = Checkpoint(folder)
         known = self.checkpoint.plan()
-        if known is not None and (known.towards is not None or known.trees != plan_text(self.plan)):  # it was migrated
+        if known is not None and (known.is_in_transition or known.trees != plan_text(self.plan)):  # it was migrated
             self.plan = plan_in_words(query, known, given.partitions, given.mode)
         self.slots = Slots(query, self.plan, self.checkpoint, given)
-        self.coordinator = Coordinator(self.plan, given.slots, given.memory_budget_bytes, given.spill)
-        self.coordinator.rows_at_once = given.rows_at_once
+        budget, policy = given.memory_budget_bytes, given.spill
+        self.coordinator = Coordinator(self.plan, given.slots, budget, policy, reoptimizer=given.reoptimizer)
+        self.coordinator.pace = Pace(given.rows_at_once)
+        self.log: BatchLog = LogInFiles(self.checkpoint.spark_log) if given.keeps_log else LogInMemory()
         self.attempts = Attempts(self.checkpoint, given.cut)
         self.events: Sequence[Event] = ()
         """The events of the last epoch."""
@@ -106,10 +108,9 @@ class InProcessQuery:
         """The steps of a batch, with Spark's batch number, from recovery on."""
         yield from self.recovery()
         self._batch, self._clock, self.attempts.lost = batch, clock, []
-        log = self.checkpoint.spark_log
-        plan_batch(log, number)
-        yield from self.drive.steps(protocol.BatchCame(number, *log.around(number)))
-        commit_batch(log, number)
+        self.log.plan(number)
+        yield from self.drive.steps(protocol.BatchCame(number, *self.log.around(number)))
+        self.log.commit(number)
 
     def clean_up(self, **how: Any) -> Iterator[pa.Table]:
         """Emit all owed results, an epoch at a time; `how` as for `cleaning`."""
@@ -186,7 +187,7 @@ class InProcessQuery:
         memory = self.setup.memory
         if memory is not None and (self._drops.recent.get(before.epoch, True) or not memory.exists()):
             self._sweep_memory(memory, before)
-        tasks = tasks_of(plan, before, epoch, self.coordinator.memory_for(epoch))
+        tasks = tasks_of(plan, before, epoch, self.coordinator.memory_for(epoch), self.coordinator.sketches)
         feeds = feeds_in(epoch)
         batch = self._batch if has_rows(epoch) else {}
         self._emitted, reports = self.attempts.run(
@@ -195,7 +196,7 @@ class InProcessQuery:
         events = self.coordinator.events(epoch, before, reports)
         outcome = Outcome(reports, intake_of(plan, reports))
         self._reports, self.events = reports, events
-        place: Literal["sink", "checkpoint"] = "checkpoint" if self.setup.parts is None else "sink"
+        place = self.setup.results_in
         after = manifest_after(after_plan, before, epoch, outcome, self._clock, events=events, results_in=place)
         remove_results(self.slots.results, left_over(outcome, after))
         return protocol.JobDone(after)

@@ -6,11 +6,12 @@ import uuid
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 import pyarrow as pa
 
 from watersmeet.adaptation.migration import ROWS_AT_ONCE
+from watersmeet.adaptation.reoptimizer import Reoptimizing
 from watersmeet.adaptation.spilling import SpillSettings
 from watersmeet.engine.aggregate import aggregate_step
 from watersmeet.engine.compaction import Merging
@@ -75,10 +76,19 @@ class Setup:
     keeps_results: bool = False
     """Whether results are written to files before an epoch is committed, as on Spark. If not, the results of an epoch
     that was not sent are lost with the runner."""
+    keeps_log: bool = True
+    """Whether Spark's log is written in its place. If not, no other runner can continue in the folder."""
     placement: Callable[[Iterable[str]], Placement] | None = None
     """The slot of each group, by key; None: as in the checkpoint, or evenly."""
     rows_at_once: int = ROWS_AT_ONCE
-    """Stored rows that one epoch of a backfill feeds."""
+    """The most stored rows that one epoch of a migration reads."""
+    reoptimizer: Reoptimizing | None = None
+    """Changes the plan while the query runs."""
+
+    @property
+    def results_in(self) -> Literal["sink", "checkpoint"]:
+        """The owner of the folder of result files."""
+        return "checkpoint" if self.parts is None else "sink"
 
 
 class Slots:

@@ -1,14 +1,15 @@
 """The segments that task attempts of an epoch wrote, so that those no accepted report names are removed with the epoch.
 
-Attempts fail, are repeated, or race each other, and a killed attempt reports nothing. So a segment is announced before
-it is written, in a folder of this driver:
+Attempts fail, are repeated, or race each other, and a killed attempt reports nothing. So a segment is written under a
+first name in a folder of this driver, its announcement, and gets its name among the segments when it is durable:
 
-    <checkpoint>/watersmeet/tasks/<driver>.attempts/<name of a segment>    empty
+    <checkpoint>/watersmeet/tasks/<driver>.attempts/<name of a segment>    the same file
 
 | who         | what it does                                                                                    |
 |-------------|-------------------------------------------------------------------------------------------------|
-| an attempt  | announces a segment, writes it, and checks that the announcement still exists; if it does not,  |
-|             | the job is over and nobody needs the segment: the attempt removes it and fails                  |
+| an attempt  | writes the announcement, gives it its second name, and checks that the announcement still       |
+|             | exists; if it does not, the job is over and nobody needs the segment: the attempt removes it    |
+|             | and fails                                                                                       |
 | the driver  | when a job is over, removes every announcement, and then every announced segment that no        |
 |             | accepted report names                                                                           |
 
@@ -25,13 +26,13 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from watersmeet.errors import CheckpointError, FencedError
-from watersmeet.state.file_names import TEMPORARY
-from watersmeet.state.storage import remove, writing
+from watersmeet.state.storage import Written, remove, write_durably, writing
 
 
 def begin(folder: Path) -> None:
@@ -41,27 +42,34 @@ def begin(folder: Path) -> None:
             folder.mkdir(parents=True)
 
 
-def announce(folder: Path, name: str) -> None:
-    """Call it before writing a segment; raises FencedError if another driver has taken over."""
+def write_announced(folder: Path, segment: Path, write: Callable[[BinaryIO], Written]) -> Written:
+    """Write a segment durably. Raises FencedError, and leaves no segment, if the job is over or another driver has
+    taken over."""
+    announcement = folder / segment.name
     try:
-        with writing(folder):
-            os.close(os.open(f"{folder}/{name}", os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW, 0o600))
+        if _can_share(folder, segment.parent):
+            written = write_durably(segment, write, first_name=announcement)
+        else:
+            with writing(announcement):
+                announcement.touch()
+            written = write_durably(segment, write)
     except CheckpointError as error:
         if isinstance(error.__cause__, FileNotFoundError):
-            raise _over(name) from None
+            raise _over(segment.name) from None
         raise
-
-
-def require_wanted(folder: Path, segment: Path) -> None:
-    """Call it after writing a segment: if the job is over, removes the segment and raises FencedError."""
-    if not os.path.exists(f"{folder}/{segment.name}"):
+    if not os.path.exists(announcement):
         remove(segment)
         raise _over(segment.name)
+    assert written is not None
+    return written
 
 
-def temporary_of(segment: Path) -> Path:
-    """The temporary file that becomes the segment; its name follows from the segment's."""
-    return segment.with_name(f"{TEMPORARY}{segment.name}")
+def _can_share(one: Path, other: Path) -> bool:
+    """Whether a file may have a name in both folders: not if they are on different file systems."""
+    try:
+        return os.stat(one).st_dev == os.stat(other).st_dev
+    except FileNotFoundError:
+        return True
 
 
 def end(folder: Path, segments: Path, accepted: Collection[str]) -> int:
@@ -78,7 +86,6 @@ def end(folder: Path, segments: Path, accepted: Collection[str]) -> int:
             os.unlink(entry.path)
             if entry.name not in accepted:
                 in_vain += 1
-                remove(temporary_of(segments / entry.name))
                 remove(segments / entry.name)
     return in_vain
 

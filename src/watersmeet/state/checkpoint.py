@@ -11,6 +11,7 @@
         segments/               state
         outbox/                 results, from which sinks are served
         tasks/                  task files of a running job
+        requests/               requests of other processes (`state/requests.py`)
         statistics.arrow        statistics of partition groups; may be missing or old
         events.jsonl            adaptations with their reasons, older ones summed up (`event_log.py`)
 
@@ -64,7 +65,7 @@ from watersmeet.state.plain_files import (
     read_plain,
     require_real_folder,
 )
-from watersmeet.state.query_file import hash_of, read_marks, write_marks
+from watersmeet.state.query_file import difference, hash_of, read_marks, write_marks
 from watersmeet.state.spark_log import Offsets, SparkLog
 from watersmeet.state.spark_log_sync import SparkLogSync
 from watersmeet.state.statistics_file import read_statistics, write_statistics
@@ -96,7 +97,8 @@ class Checkpoint:
         self.segments = self.folder / "segments"
         self.outbox = self.folder / "outbox"
         self.manifests = self.folder / "manifests"
-        self.tasks = self.folder / "tasks"
+        self.tasks, self.acks = self.folder / "tasks", self.folder / "acks"
+        self.requests = self.folder / "requests"
         self.attempts = self.tasks / f"{uuid.uuid4().hex}{ATTEMPTS}"
         """Where this driver's attempts announce their segments (`state/attempts.py`)."""
         self.events = EventLog(self.folder)
@@ -139,7 +141,7 @@ class Checkpoint:
         """Make the folders of this run durably, so that no file can be lost with its folder, and write the checkpoint's
         id. Call it after all checks that may refuse the query."""
         with writing(self.folder):
-            for folder in (self.segments, self.outbox, self.manifests, self.tasks, self.folder / "acks"):
+            for folder in (self.segments, self.outbox, self.manifests, self.tasks, self.acks):
                 folder.mkdir(parents=True, exist_ok=True)
             sync_way_to(self.folder)
         keep_id(self.folder / "id", bytes.fromhex(self.uid()), self.location)
@@ -184,7 +186,7 @@ class Checkpoint:
             if made_for.keys().isdisjoint(output):  # written by a version without output marks
                 made_for = {**made_for, **output}
         differences = {
-            name: f"{name}: checkpoint has '{made_for.get(name, 'none')}', query has '{asked.get(name, 'none')}'"
+            name: difference(name, made_for.get(name, "none"), asked.get(name, "none"))
             for name in sorted(made_for.keys() | asked.keys())
             if made_for.get(name) != asked.get(name)
         }
@@ -316,11 +318,11 @@ class Checkpoint:
         """Record that the sink has the results of the epoch: it will not be sent again. This is not synced: an epoch
         whose record is lost in a power cut is sent again, as after a crash just before."""
         failpoint("before-ack")
-        path = self._ack(epoch)
+        path, before = self._ack(epoch), self._ack(epoch - 1)
         with writing(path):
             try:
-                plain_status(self._ack(epoch - 1))
-                os.rename(self._ack(epoch - 1), path)  # cheaper than a new file, and the one before is not needed
+                plain_status(before)
+                os.rename(before, path)  # cheaper than a new file, and the one before is not needed
             except (FileNotFoundError, NotPlainError):
                 make_folder(path.parent)
                 open_to_append(path).close()
@@ -390,7 +392,7 @@ class Checkpoint:
         return self.manifests / committed_name(epoch)
 
     def _ack(self, epoch: int) -> Path:
-        return self.folder / "acks" / acknowledged_name(epoch)
+        return self.acks / acknowledged_name(epoch)
 
 
 def _in_outbox(manifest: Manifest) -> set[str]:

@@ -28,6 +28,8 @@ COPIES_BYTES_MAX = 256 << 20
 
 def cut_to_groups(run: Run, groups: Groups, partitions: int, rows: int | None = None) -> Run:
     """The rows of some groups; `rows` is their number, if known: it saves needless copies."""
+    if groups.low == 0 and groups.high == partitions and len(groups.ranges) == 1:
+        return run
     cut = run.between_hashes(first_hash(groups.low, partitions), first_hash(groups.high, partitions))
     if len(groups.ranges) < 2 or cut.rows == rows:
         return cut

@@ -9,9 +9,10 @@ zeros. Code that depends on an entry syncs it first (`sync`). An entry that noth
 
 from __future__ import annotations
 
+import os
 import re
 import zlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,11 @@ class LogFolder:
     def entries(self) -> list[str]:
         """The names of all entries, in the order of their numbers."""
         return sorted(filter(_ENTRY.fullmatch, self._names()), key=number_of)
+
+    def entries_beside(self, known: Collection[str]) -> tuple[list[str], set[str]]:
+        """The names of entries that are not among the known names, in the order of their numbers, and all names."""
+        names = set(self._names())
+        return sorted(filter(_ENTRY.fullmatch, names.difference(known)), key=number_of), names
 
     def entry(self, number: int) -> str | None:
         """The name of an entry; None if it does not exist."""
@@ -68,7 +74,10 @@ class LogFolder:
         return self.folder / f".{name}.crc"
 
     def _names(self) -> list[str]:
-        return [path.name for path in self.folder.iterdir()] if self.folder.is_dir() else []
+        try:
+            return os.listdir(self.folder)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
 
 
 def number_of(name: str) -> int:

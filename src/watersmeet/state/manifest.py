@@ -99,6 +99,14 @@ class PlanText:
     orders: Mapping[str, Sequence[Sequence[int]]] = field(default_factory=dict)
     towards: PlanText | None = None
     """The plan whose state is built beside it."""
+    since: PlanText | None = None
+    """The plan before it, while some of its stores lack rows (`plan/completion.py`)."""
+    parallel_since: int | None = None
+    """The epoch since which it and the plan `towards` run on parallel tracks; None if they do not."""
+
+    @property
+    def is_in_transition(self) -> bool:
+        return self.towards is not None or self.since is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +142,8 @@ class MigrationState:
     reason: str
     fed: int = 0
     asked: str | None = None
+    until_us: int | None = None
+    """The watermark at which all rows have expired that were stored when it began."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,8 @@
     features    features beyond the plain format; a reader refuses an unknown one, by name. `checked`: the last key is a
                 checksum of all bytes before it (`state/sealed_json.py`)
     query       a hash of the marks of the query (`state/query_file.py`)
-    plan        {trees, orders}, and `towards`, the same, if another plan is built beside it
+    plan        {trees, orders}, and `towards`, the same, if another plan is built beside it, or runs beside it
+                (`parallel`); `since`, the plan before, if stores lack rows
     placement   {slots, keys: {key: [[slot, so many groups], ...]}}
     stores      [[streams, key, layout], ...], and a track during a migration
     segments    {name, bytes, crc}; all names in one text, with spaces between them
@@ -65,7 +66,9 @@ FORMAT_VERSION = 2
 CHECKED = "checked"
 SEVERAL_GENERATIONS = "extents of several generations"
 MIGRATION = "a migration under way"
-FEATURES = frozenset({CHECKED, SEVERAL_GENERATIONS, MIGRATION})
+PARALLEL = "two plans on parallel tracks"
+COMPLETION = "a plan whose state is completed"
+FEATURES = frozenset({CHECKED, SEVERAL_GENERATIONS, MIGRATION, PARALLEL, COMPLETION})
 """The features that this version can read."""
 NO_AGE = (ACTIVE, None)
 EXTENT_COLUMNS = ("segment", "run", "bucket", "rows", "expires")
@@ -90,6 +93,8 @@ def to_json(manifest: Manifest, query: str | None = None) -> bytes:
             CHECKED,
             *([SEVERAL_GENERATIONS] if any(extents[n].generation == SEVERAL for n in closed) else []),
             *([] if manifest.migration is None else [MIGRATION]),
+            *([] if manifest.plan.parallel_since is None else [PARALLEL]),
+            *([] if manifest.plan.since is None else [COMPLETION]),
         ],
         **({} if query is None else {"query": query}),
         "epoch": manifest.epoch,
@@ -182,13 +187,15 @@ def plan_of(value: dict[str, Any]) -> PlanText:
 
 
 def _plan_text(value: dict[str, Any]) -> PlanText:
-    towards = value.get("towards")
-    return PlanText(value["trees"], value["orders"], None if towards is None else _plan_text(towards))
+    towards, since = (None if name not in value else _plan_text(value[name]) for name in ("towards", "since"))
+    return PlanText(value["trees"], value["orders"], towards, since, value.get("parallel"))
 
 
 def _plan_value(plan: PlanText) -> dict[str, Any]:
     value: dict[str, Any] = {"trees": plan.trees, "orders": dict(plan.orders)}
-    return value if plan.towards is None else {**value, "towards": _plan_value(plan.towards)}
+    others = {"towards": plan.towards, "since": plan.since}
+    value |= {name: _plan_value(other) for name, other in others.items() if other is not None}
+    return value if plan.parallel_since is None else {**value, "parallel": plan.parallel_since}
 
 
 def from_value(value: dict[str, Any]) -> Manifest:

@@ -49,11 +49,15 @@ _COMMON: dict[str, Shape] = {
 }
 HEAD = record({"format": anything, "features": list_of(text)})
 _PLAN: dict[str, Shape] = {"trees": text, "orders": mapping_of(list_of(list_of(COUNT)))}
-_MIGRATION = record({"strategy": text, "reason": text, "fed": GROUP, "asked": maybe(text)})
+_MIGRATION = record(
+    {"strategy": text, "reason": text, "fed": GROUP, "asked": maybe(text)}, optional={"until_us": maybe(TIME)}
+)
 FORMAT_2 = record(
     _COMMON
     | {
-        "plan": record(_PLAN, optional={"towards": record(_PLAN)}),
+        "plan": record(
+            _PLAN, optional={"towards": record(_PLAN), "since": record(_PLAN), "parallel": whole(-1, EPOCH_MAX)}
+        ),
         "placement": record(
             {"slots": whole(1, PARTITIONS_MAX), "keys": mapping_of(list_of(row(COUNT, whole(1, PARTITIONS_MAX))))}
         ),

@@ -67,6 +67,7 @@ SPILL_NS = Measure("spill_ns", "ns", "time spent on closing groups")
 OWED_NS = Measure("owed_ns", "ns", "time spent on owed results")
 BUILT_ROWS = Measure("built_rows", "rows", "rows stored for the plan of a migration")
 BUILD_NS = Measure("build_ns", "ns", "time spent on that")
+SKETCH_NS = Measure("sketch_ns", "ns", "time spent on key sketches, part of insert_ns")
 FETCHED_BYTES = Measure(
     "fetched_bytes", "bytes", "state fetched because it was not in memory", shown="fetchedColdBytes"
 )
@@ -83,6 +84,8 @@ OWED_GROUPS = Measure(
 SEGMENTS = Measure("segments", "files", "files of state", is_gauge=True, shown="segments")
 STATE_ROWS = Measure("state_rows", "rows", "active rows of a store", "store", is_gauge=True, shown="stateRows.<store>")
 STORE_BYTES = Measure("store_bytes", "bytes", "bytes of these rows, kept columns only", "store", is_gauge=True)
+
+CPU_TIMES = (INSERT_NS, PROBE_NS, EXPIRE_NS, SPILL_NS, OWED_NS)
 
 MEASURES = (
     RESULTS,
@@ -121,6 +124,7 @@ MEASURES = (
     OWED_NS,
     BUILT_ROWS,
     BUILD_NS,
+    SKETCH_NS,
     ACTIVE_BYTES,
     STORE_BYTES,
 )

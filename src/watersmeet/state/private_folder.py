@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import shutil
 import stat
 from contextlib import suppress
 from pathlib import Path
@@ -24,7 +23,7 @@ import pyarrow as pa
 from watersmeet.errors import WatersmeetError
 
 PARTIAL = ".part"
-COPIED_AT_ONCE = 1 << 20
+COPIED_AT_ONCE = 1 << 30
 FOR_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 Mark = tuple[int, int]
@@ -82,19 +81,26 @@ class PrivateFolder:
         finally:
             os.close(file)
 
-    def copy(self, source: Path, name: str) -> bool:
-        """Copy a file into the folder: it appears whole, or not at all. Returns whether it exists."""
+    def copy(self, source: Path, name: str) -> Mark | None:
+        """Copy a file into the folder: it appears whole, or not at all. Returns the mark of the copy; None if there is
+        none."""
         partial = f"{name}.{secrets.token_hex(8)}{PARTIAL}"
         try:
-            with source.open("rb") as taken, open(self._new(partial), "wb") as made:
-                shutil.copyfileobj(taken, made, COPIED_AT_ONCE)
-                is_whole = True
+            made = self._new(partial)
         except OSError:
-            is_whole = False
-        if is_whole and self.rename(partial, name):
-            return True
-        self.remove(partial)
-        return False
+            return None
+        try:
+            with source.open("rb", buffering=0) as taken:
+                done = 0
+                while some := os.sendfile(made, taken.fileno(), done, COPIED_AT_ONCE):
+                    done += some
+            os.rename(partial, name, src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor)
+            return _mark(os.fstat(made))
+        except OSError:
+            self.remove(partial)
+            return None
+        finally:
+            os.close(made)
 
     def touch(self, name: str) -> bool:
         """Make an empty file. Returns whether that was possible; it is not if the name is taken."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from watersmeet.errors import CheckpointError
+from watersmeet.query.as_sql import canonical_as_sql
 from watersmeet.state.damage import reading
 from watersmeet.state.json_shapes import anything, list_of, mapping_of, record, shown, text, whole
 from watersmeet.state.manifest_json import FORMAT_1, FORMAT_VERSION
@@ -31,6 +32,13 @@ _SHAPE = record(
 
 def hash_of(marks: Marks) -> str:
     return hashlib.sha256(json.dumps(sorted(marks.items())).encode()).hexdigest()[:32]
+
+
+def difference(name: str, kept: str, asked: str) -> str:
+    """A mark of the checkpoint and that of the query, for people."""
+    if name == "residual predicates":
+        kept, asked = canonical_as_sql(kept), canonical_as_sql(asked)
+    return f"{name}: checkpoint has '{kept}', query has '{asked}'"
 
 
 @dataclass(frozen=True, slots=True)

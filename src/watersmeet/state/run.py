@@ -21,6 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from watersmeet.state.hash_order import sorted_hashes
 from watersmeet.state.sieve import Sieve
 
 Ints = npt.NDArray[np.int64]
@@ -73,7 +74,9 @@ class Run:
         return keys + self.payload_bytes() + (0 if self.codes is None else self.codes.itemsize * self.rows)
 
     def payload_bytes(self) -> int:
-        return sum(_column_bytes(column.slice(int(self.starts[0]), self.rows)) for column in self.payload.columns)
+        first, rows = int(self.starts[0]), self.rows
+        is_all = rows == self.payload.num_rows
+        return sum(_column_bytes(each if is_all else each.slice(first, rows)) for each in self.payload.columns)
 
     def between_hashes(self, low: int, high: int) -> Run:
         """The rows whose hash is in [low, high), without a copy; a run that lies within is not searched."""
@@ -196,8 +199,7 @@ def _arranged(
     """Runs of rows that lie key by key: candidate c has the next `counts[c]` of them, or one where counts is None.
 
     The rows then follow from the order of the keys, and are sorted again only where several of a key are not in order
-    of time. Where keys come in sorted pieces (`in_pieces`), a sort that merges is faster; elsewhere it is two to three
-    times slower (`benchmarks/kernels.py`).
+    of time. Where keys come in sorted pieces (`in_pieces`), a sort that merges is faster (`benchmarks/kernels.py`).
     """
     order, first = group_keys(hashes, keys, in_pieces=in_pieces)
     if times is not None and not _codes_fit(times, int(np.count_nonzero(first))):
@@ -268,8 +270,7 @@ def group_keys(hashes: Hashes, keys: pa.RecordBatch, *, in_pieces: bool = False)
     Hash equality is never enough: neighbours with one hash are compared by value, and if two of them differ (a hash
     collision) the order is computed again over hash and values.
     """
-    order: Ints = np.argsort(hashes, kind="stable" if in_pieces else None)
-    ordered = hashes[order]
+    order, ordered = sorted_hashes(hashes, in_pieces=in_pieces)
     first = np.ones(len(order), dtype=np.bool_)
     first[1:] = ordered[1:] != ordered[:-1]
     repeated = np.flatnonzero(~first)
@@ -384,8 +385,9 @@ def _bits(column: pa.Array) -> npt.NDArray[np.signedinteger] | None:
 
 def _column_bytes(column: pa.Array) -> int:
     """The bytes of a column's values, without the validity bitmap."""
-    if pa.types.is_primitive(column.type) or pa.types.is_decimal(column.type):
-        return -(-column.type.bit_width * len(column) // 8)
+    kind = column.type
+    if pa.types.is_primitive(kind) or pa.types.is_decimal(kind):
+        return -(-kind.bit_width * len(column) // 8)
     return int(column.nbytes)
 
 

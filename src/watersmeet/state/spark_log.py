@@ -91,26 +91,31 @@ class SparkLog:
             planned,
             self._last("commits"),
             None if batch is None else self.offsets(batch),
-            () if planned is None else tuple(self.short_sources(_sources(self._read(planned) or b""))),
+            () if planned is None else tuple(self.short_sources(_sources(self._read(f"offsets/{planned}") or b""))),
         )
 
     def query(self) -> str:
         """The id of the query; empty if the log has none."""
+        data = self._read("metadata")
         try:
-            return str(json.loads((self.folder / "metadata").read_bytes())["id"])
-        except (OSError, ValueError, LookupError, TypeError):
+            return NO_QUERY if data is None else str(json.loads(data)["id"])
+        except (ValueError, LookupError, TypeError):
             return NO_QUERY
 
     def offsets(self, batch: int) -> Offsets | None:
         """The end offsets of a batch; None if the log has none."""
-        data = self._read(batch)
-        if data is None:
-            return None
-        return Offsets(self.query(), _hash(data), data.decode(errors="ignore") if len(data) <= TEXT_BYTES_MAX else "")
+        return self._offsets(batch, self.query())
 
     def around(self, batch: int) -> tuple[Offsets | None, Offsets | None]:
         """The start and end offsets of a batch."""
-        return self.offsets(batch - 1), self.offsets(batch)
+        query = self.query()
+        return self._offsets(batch - 1, query), self._offsets(batch, query)
+
+    def _offsets(self, batch: int, query: str) -> Offsets | None:
+        data = self._read(f"offsets/{batch}")
+        if data is None:
+            return None
+        return Offsets(query, _hash(data), data.decode(errors="ignore") if len(data) <= TEXT_BYTES_MAX else "")
 
     def short_sources(self, offsets: Iterable[str]) -> Iterator[int]:
         """File sources whose own logs do not reach these offsets."""
@@ -126,9 +131,10 @@ class SparkLog:
     def _last(self, folder: str) -> int | None:
         return max(self.numbers(folder), default=None)
 
-    def _read(self, batch: int) -> bytes | None:
+    def _read(self, name: str) -> bytes | None:
         try:
-            return (self.folder / "offsets" / str(batch)).read_bytes()
+            with open(f"{self.folder}/{name}", "rb", buffering=0) as file:
+                return file.readall()
         except OSError:
             return None
 

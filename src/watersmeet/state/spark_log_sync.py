@@ -14,6 +14,7 @@ power cut, entries of a batch after the last manifest may be torn or missing. Th
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -29,6 +30,7 @@ class SparkLogSync:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._offsets = LogFolder(folder / "offsets")
         self._durable: dict[Path, set[str]] = {}
         self._syncing: Future[None] | None = None
 
@@ -49,10 +51,10 @@ class SparkLogSync:
             known = self._durable.get(log.folder)
             if known is None and log.folder.is_dir():
                 self._sync_names_above(log.folder)
-            names = log.entries()
-            if new := [name for name in names if name not in (known or ())]:
+            new, names = log.entries_beside(known or ())
+            if new:
                 log.sync(new)
-            self._durable[log.folder] = set(names)
+            self._durable[log.folder] = names
 
     def _sync_names_above(self, folder: Path) -> None:
         while folder != self.folder:
@@ -118,14 +120,13 @@ class SparkLogSync:
             end = value.get("logOffset") if isinstance(value, dict) else None
             yield end if isinstance(end, int) else None
 
-    @property
-    def _offsets(self) -> LogFolder:
-        return LogFolder(self.folder / "offsets")
-
     def _sources(self) -> list[LogFolder]:
         sources = self.folder / "sources"
-        found = sorted(sources.iterdir()) if sources.is_dir() else []
-        return [LogFolder(path) for path in found if path.name.isdigit()]
+        try:
+            names = os.listdir(sources)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return [LogFolder(sources / name) for name in sorted(names) if name.isdigit()]
 
 
 def _is_json(path: Path) -> bool:

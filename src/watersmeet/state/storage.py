@@ -52,38 +52,44 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def write_durably(
-    path: Path, write: Callable[[BinaryIO], Written], *, replace: bool = False, temporary: Path | None = None
+    path: Path, write: Callable[[BinaryIO], Written], *, replace: bool = False, first_name: Path | None = None
 ) -> Written | None:
     """Write a file so that it appears whole and synced, or not at all. Returns None if it exists and `replace` is off;
-    raises CheckpointError if the system refuses. `temporary` is the file to write before the rename."""
-    temporary = temporary or path.parent / f"{TEMPORARY}{uuid.uuid4().hex}"
+    raises CheckpointError if the system refuses. With `first_name`, the file has this name too, while it is written and
+    afterwards; `path` must be new then, and if the first name is removed meanwhile, that is an error."""
+    temporary = first_name or path.parent / f"{TEMPORARY}{uuid.uuid4().hex}"
     with writing(path):
-        return _write_durably(path, write, temporary, replace=replace)
+        return _write_durably(path, write, temporary, replace=replace, keeps_both=first_name is not None)
 
 
 def _write_durably(
-    path: Path, write: Callable[[BinaryIO], Written], temporary: Path, *, replace: bool
+    path: Path, write: Callable[[BinaryIO], Written], temporary: Path, *, replace: bool, keeps_both: bool
 ) -> Written | None:
-    make_folder(path.parent)
+    if not keeps_both:  # or the folder of the first name, which is not for us to make, must exist
+        make_folder(path.parent)
     try:
         with open_new(temporary) as file:
             written = write(file)
             failpoint(f"write:{path.suffix[1:] or path.name}")
             file.flush()
             os.fsync(file.fileno())
-        if replace:
-            temporary.rename(path)
+        if keeps_both:
+            make_folder(path.parent)
+            os.link(temporary, path)
+        elif replace:
+            os.rename(temporary, path)
         else:
             try:
                 os.link(temporary, path)
             except FileExistsError:
                 return None
             finally:
-                temporary.unlink()
+                os.unlink(temporary)
         sync_folder(path.parent)
         return written
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        for name in (path, temporary) if keeps_both else (temporary,):
+            remove(name)
         raise
 
 
@@ -108,7 +114,7 @@ def replace_unsynced(path: Path, data: bytes) -> None:
 def remove(path: Path) -> None:
     """Remove a file or a link; anything else stays."""
     with suppress(FileNotFoundError, IsADirectoryError):
-        path.unlink()
+        os.unlink(path)
 
 
 def names(folder: Path) -> list[str]:
@@ -121,7 +127,7 @@ def names(folder: Path) -> list[str]:
 
 def make_folder(folder: Path) -> None:
     """Make a folder and its missing parents; the names of all new folders are synced."""
-    if folder.is_dir():
+    if os.path.isdir(folder):
         return
     make_folder(folder.parent)
     folder.mkdir(exist_ok=True)

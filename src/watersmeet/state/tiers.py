@@ -7,9 +7,11 @@
 |-----------------------------------|---------------------------------------------------------------------------|
 | an epoch starts                   | evicted: files that no manifest names any more (`host_sweep.py`), and     |
 |                                   | files that a slot has closed or dropped (`leave`)                         |
-| a slot opens a segment, in memory | mapped; the checksum of the mapped bytes is verified, once per process    |
+| a slot opens a segment, in memory | mapped; the checksum of the mapped bytes is verified, once per process,   |
+|                                   | unless this task has just written and copied them                         |
 | ... in memory with other bytes    | evicted (`spoiled_copies`), and opened as one not in memory               |
-| ... not in memory                 | the durable file is mapped, after one verification per process            |
+| ... not in memory                 | the durable file is mapped, after one verification per process that has   |
+|                                   | not written it                                                            |
 | a slot writes a segment           | written to the durable tier only                                          |
 | an epoch ends (`retain`)          | files that must not stay are evicted; then new ones are copied to memory  |
 |                                   | and, if this process has written them, mapped                             |
@@ -34,6 +36,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
+from typing import BinaryIO
 
 from watersmeet.errors import CorruptSegmentError
 from watersmeet.failpoints import failpoint
@@ -41,7 +44,7 @@ from watersmeet.state import attempts, mapped
 from watersmeet.state.manifest import SegmentRef
 from watersmeet.state.mapped import Runs
 from watersmeet.state.plain_files import plain_status
-from watersmeet.state.private_folder import PrivateFolder, opened_or_made
+from watersmeet.state.private_folder import Mark, PrivateFolder, opened_or_made
 from watersmeet.state.run import Run
 from watersmeet.state.segment import Checksum, checksum_of, read_segment, runs_in, write_segment
 from watersmeet.state.shares import NO_SHARES, Shares, own_bytes
@@ -84,6 +87,8 @@ class Tiers:
     spoiled_copies: int = 0
     _resident: set[str] = field(default_factory=set)
     _written: set[str] = field(default_factory=set)
+    _copies: dict[str, Mark] = field(default_factory=dict)
+    """The copies of segments that this task has written: their bytes are those of which it computed the checksum."""
     _folder: PrivateFolder | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
@@ -141,7 +146,8 @@ class Tiers:
         if (copy := self._folder.mapped(ref.name)) is None:
             return None
         mark, content = copy
-        if (content.size, zlib.crc32(content)) == (ref.bytes, ref.crc):
+        is_own = mark == self._copies.get(ref.name) and content.size == ref.bytes
+        if is_own or (content.size, zlib.crc32(content)) == (ref.bytes, ref.crc):
             return mapped.keep(place, ref.name, mark, runs_in(content, ref.name))
         self.spoiled_copies += 1
         self._evict(self._folder, ref.name)
@@ -164,15 +170,20 @@ class Tiers:
     def write(self, name: str, runs: Iterable[tuple[int, Run]]) -> SegmentRef:
         """Write a segment durably; its name must be unique to this attempt (`segment_name`)."""
         path = self.durable / name
+
+        def write(file: BinaryIO) -> Checksum:
+            return write_segment(file, runs)
+
         if self.attempts is not None:
-            attempts.announce(self.attempts, name)
-        temporary = attempts.temporary_of(path)
-        checksum = write_durably(path, lambda file: write_segment(file, runs), replace=True, temporary=temporary)
-        assert checksum is not None
-        if self.attempts is not None:
-            attempts.require_wanted(self.attempts, path)
+            checksum = attempts.write_announced(self.attempts, path, write)
+        else:
+            made = write_durably(path, write, replace=True)
+            assert made is not None
+            checksum = made
         failpoint("segment-durable")
         self._written.add(name)
+        place = f"{self.durable}/{name}"
+        _verified[place] = _mark(place), checksum.crc  # reading it again would read the same memory
         return SegmentRef(name, checksum.bytes, checksum.crc)
 
     def folder_of_scratch(self) -> Path:
@@ -222,9 +233,12 @@ class Tiers:
 
     def _copied(self, ref: SegmentRef) -> bool:
         assert self._folder is not None
-        if not self._folder.copy(self.durable / ref.name, ref.name):
+        mark = self._folder.copy(self.durable / ref.name, ref.name)
+        if mark is None:
             return False
-        if ref.name not in self._written:
+        if ref.name in self._written:
+            self._copies[ref.name] = mark
+        else:
             self.fetched_bytes += ref.bytes
         return True
 

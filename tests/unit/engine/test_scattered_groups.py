@@ -75,8 +75,15 @@ def counts_of_layers(folder, merging: Merging, assignments: Sequence[tuple[int, 
     return np.array(found)
 
 
-@pytest.mark.parametrize("within", [None, "20 milliseconds"])
-@pytest.mark.parametrize("rows_min", [60_000, 1_000])
+@pytest.mark.parametrize(
+    ("rows_min", "within"),
+    [
+        (60_000, None),
+        (1_000, "20 milliseconds"),
+        pytest.param(60_000, "20 milliseconds", marks=pytest.mark.long),
+        pytest.param(1_000, None, marks=pytest.mark.long),
+    ],
+)
 def test_scattered_groups_lie_in_about_as_few_layers(tmp_path, rows_min, within):
     """Before and after a restart onto another assignment, with layers merged whole and by range."""
     merging = Merging(rows_min=rows_min, rows_per_arrived=2)

@@ -54,7 +54,7 @@ streams = [Stream(name, schema) for name in "ab"]
 query = build_query(streams, where=["a.k = b.k"], within=None, windows={}, select=["a.v", "b.v"])
 plan = plan_join(query, (default_tree(query),), 8, None, {})
 node = plan.stages[0].shape(0)[0]
-wide, many = "w" * 100_000, 30_000
+wide, many = "w" * 100_000, 22_000
 stored = run_of(np.arange(20_000), pa.string(), [wide, *("n" for _ in range(19_999))])
 delta = run_of(np.zeros(many, dtype=np.int64), pa.string(), ["n"] * many)
 allow(600 << 20)

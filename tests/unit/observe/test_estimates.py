@@ -157,7 +157,7 @@ def test_text_names_what_is_assumed():
     text = estimates_text(query, plan_of(query, "(a b)"), Assumptions({"a": 100, "b": 20}, residuals={0: 0.25}), 2)
     assert "assumed: key 0 lets pass 0.001 of the pairs (--selectivity 'key 0=...')" in text  # a finds one of 1,000
     assert "known: residual 0 lets pass 0.25 of what it tests\n" in text
-    assert "assumed: filter 0 lets pass 1 of the rows (b: `v` > 1) (--selectivity 'filter 0=...')" in text
+    assert "assumed: filter 0 lets pass 1 of the rows (b: `v` > 1) (--selectivity\n    'filter 0=...')" in text
     assert "known: steady a 100 rows/s, b 20 rows/s\nassumed: a micro-batch a second\n" in text
     assert "nothing was run" in text
 

@@ -86,6 +86,7 @@ def check(name: str, query: JoinQuery, trees: tuple[Join, ...]) -> None:
     if os.environ.get("WATERSMEET_GOLDEN") == "write":
         path.write_text(found)
     assert found == path.read_text()
+    assert max(map(len, found.splitlines())) <= 80
 
 
 def test_no_file_without_a_case():

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from watersmeet.observe.progress import EpochProgress
-from watersmeet.observe.tables import WIDTH, fitted
+from watersmeet.observe.tables import WIDTH, fitted, wrapped
 from watersmeet.observe.terminal import COMPILING, LiveProgress, epoch_table
 from watersmeet.state.measures import Counts
 
@@ -77,3 +77,23 @@ def test_before_the_first_epoch_the_display_says_that_spark_compiles():
         live.show([])
     assert COMPILING in out.getvalue().splitlines()
     assert len(COMPILING) <= 80
+
+
+def test_long_lines_are_wrapped_below_their_text_and_within_their_branch():
+    many = ", ".join(f"column{i}" for i in range(20))
+    short = "a line of 80 columns at most stays as it is,  with its spaces"
+    lines = wrapped(
+        [short, f"select    {many}", f"  ├─ store a: keeps {many}", f"  └─ store b: keeps {many}", f"known: {many}"]
+    )
+    assert lines[0] == short
+    assert max(map(len, lines)) <= WIDTH
+    starts = [line[: len(line) - len(line.lstrip(" │├└─"))] for line in lines[1:]]
+    assert list(dict.fromkeys(starts)) == ["", " " * 10, "  ├─ ", "  │      ", "  └─ ", "         ", "    "]
+    assert " ".join(" ".join(lines).replace("│", "").split()).count("column19") == 4
+
+
+def test_what_is_quoted_stays_in_one_line():
+    said = "assumed: residual 0 lets pass 0.3333 of what it tests (--selectivity 'residual 0=...')"
+    assert wrapped([said]) == [said[:68], f"    {said[69:]}"]
+    bare = "x" * 100
+    assert wrapped([bare]) == [bare]

@@ -172,7 +172,7 @@ def test_products_of_slow_streams_are_considered_beside_a_fast_one():
     found = planner(query=star("abcd"), known=known)
     assert plan_text(found.first_plan()) == "(a (b c d))"
     choice = found.choice(known)
-    linked = optimise(replace(found._model(known), cartesian=False), found.budget)
+    linked = optimise(replace(found.model(known), cartesian=False), found.budget)
     assert choice.winner.cpu_s < 0.6 * linked.winner.cpu_s
     assert choice.winner.memory_bytes < 0.3 * linked.winner.memory_bytes
     assert "stage 0 on no key: one slot" in explain_text(found.query, found.first_plan(), 2)

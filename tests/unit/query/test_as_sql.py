@@ -3,7 +3,7 @@
 import pytest
 
 from tests.unit.query.test_sqltext import residual
-from watersmeet.query.as_sql import to_sql
+from watersmeet.query.as_sql import canonical_as_sql, to_sql
 from watersmeet.query.expressions import to_text
 
 
@@ -49,3 +49,23 @@ def test_what_is_said_is_what_was_asked(text):
 )
 def test_no_more_parentheses_and_quotes_than_needed(text, said):
     assert to_sql(residual(text)) == said
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a.n < b.n + 1", "a.n < (b.n + 1)"),
+        ("abs(a.price - b.price) <= 2.50", "abs((a.price - b.price)) <= 2.50"),
+        ("a.name IN ('; :x `y`', b.name)", "a.name IN ('; :x `y`', b.name)"),
+        ("a.ts - b.ts < INTERVAL 10 MINUTES", "(a.ts - b.ts) < INTERVAL 10 MINUTES"),
+        ("a.d > DATE '2024-01-31' OR b.flag <=> true", "(a.d > DATE '2024-01-31') OR (b.flag <=> true)"),
+        (
+            "a.ntz < TIMESTAMP_NTZ '2024-01-31 12:00:00.500000' OR b.flag",
+            "(a.ntz < TIMESTAMP_NTZ '2024-01-31 12:00:00.500000') OR b.flag",
+        ),
+        ("a.`odd name` < b.onlyB", "a.`odd name` < b.onlyB"),
+    ],
+)
+def test_canonical_text_is_said_in_sql(text, said):
+    canonical = to_text(residual(text))
+    assert canonical_as_sql(f"{canonical}; {canonical}") == f"{said}; {said}"

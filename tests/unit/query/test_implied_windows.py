@@ -76,9 +76,9 @@ def test_results_are_those_of_the_condition_alone():
     rng = random.Random(3)
     conditions = [condition for condition, windows in CASES.items() if any(windows)]
     for number, (first, second) in enumerate(itertools.product(conditions, conditions)):
-        times = {name: [rng.randrange(8) * MINUTE // 2 for _ in range(12)] for name in "abc"}
+        times = {name: [rng.randrange(8) * MINUTE // 2 for _ in range(8)] for name in "abc"}
         tables = {
-            name: pa.table({"k": [1] * 12, "ts": pa.array(at, pa.int64()), "at": pa.array(at, pa.int64())}).cast(SCHEMA)
+            name: pa.table({"k": [1] * 8, "ts": pa.array(at, pa.int64()), "at": pa.array(at, pa.int64())}).cast(SCHEMA)
             for name, at in times.items()
         }
         where = ["a.k = b.k", "b.k = c.k", first, second.replace("b.", "c.").replace("a.", "b.")]

@@ -105,3 +105,27 @@ def test_help_has_the_table(command, capsys):
     for option in KNOWN.values():
         assert re.search(rf"^  {option.name} +{re.escape(option.meaning.replace('`', ''))}$", text, re.MULTILINE)
         assert f"default: {option.default_text.replace('`', '')}\n" in text
+
+
+@pytest.mark.parametrize(
+    ("given", "interval_s"), [({}, None), ({"reoptimize": "AUTO"}, None), ({"reoptimize": "30 seconds"}, 30.0)]
+)
+def test_a_running_query_is_optimised_unless_it_is_off(given, interval_s):
+    found = read_options(given, 2).reoptimize
+    assert found.interval_s == interval_s
+    assert found.is_given == bool(given)
+    assert read_options({"reoptimize": "off"}, 2).reoptimize is None
+
+
+def test_a_tree_that_the_user_names_is_left_alone_unless_asked():
+    assert read_options({"plan": "((a b) c)"}, 2).reoptimize is None
+    assert read_options({"plan": "((a b) c)", "reoptimize": "auto"}, 2).reoptimize is not None
+    assert read_options({"plan": "mjoin"}, 2).reoptimize is not None
+
+
+def test_wrong_values_of_reoptimize_and_approval_are_refused():
+    with pytest.raises(OptionError, match="option reoptimize"):
+        read_options({"reoptimize": "sometimes"}, 2)
+    with pytest.raises(OptionError, match="approval"):
+        read_options({"approval": "maybe"}, 2)
+    assert read_options({"approval": "ask"}, 2).approval

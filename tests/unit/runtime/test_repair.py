@@ -112,7 +112,7 @@ def test_a_sound_checkpoint_needs_no_repair(folder: Path, capsys: pytest.Capture
 
 
 def test_a_batch_that_was_planned_and_not_joined_is_in_order(folder: Path):
-    inprocess_log.plan_batch(Checkpoint(folder / "ck").spark_log, BATCHES)
+    inprocess_log.LogInFiles(Checkpoint(folder / "ck").spark_log).plan(BATCHES)
     assert look(Checkpoint(folder / "ck")).difference is None
 
 

@@ -6,10 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from watersmeet.errors import FencedError
+from watersmeet.errors import CheckpointError, FencedError
 from watersmeet.state import attempts
 from watersmeet.state.run import build_runs
-from watersmeet.state.storage import TEMPORARY
 from watersmeet.state.tiers import Tiers
 
 
@@ -31,7 +30,7 @@ def tiers(tmp_path, folder):
 
 
 def left(tmp_path) -> set[str]:
-    return {path.name for path in (tmp_path / "segments").iterdir()}
+    return {path.name for path in (tmp_path / "segments").glob("*")}
 
 
 def test_only_what_was_accepted_stays(tmp_path, folder, tiers):
@@ -45,16 +44,17 @@ def test_only_what_was_accepted_stays(tmp_path, folder, tiers):
     assert not list(folder.iterdir())
 
 
-def test_an_attempt_that_was_killed_while_it_wrote_leaves_nothing(tmp_path, folder, tiers, monkeypatch):
+@pytest.mark.parametrize("where", ["watersmeet.state.tiers.write_segment", "watersmeet.state.storage.sync_folder"])
+def test_an_attempt_that_was_killed_while_it_wrote_leaves_nothing(tmp_path, folder, tiers, monkeypatch, where):
     def killed(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pathlib.Path.unlink", lambda *_, **__: None)
-    monkeypatch.setattr("watersmeet.state.tiers.write_segment", killed)
+    monkeypatch.setattr("watersmeet.state.storage.remove", lambda _: None)
+    monkeypatch.setattr(where, killed)
     with pytest.raises(KeyboardInterrupt):
         tiers.write("7-0-0-a-0.seg", [])
     monkeypatch.undo()
-    assert left(tmp_path) == {f"{TEMPORARY}7-0-0-a-0.seg"}
+    assert [path.name for path in folder.iterdir()] == ["7-0-0-a-0.seg"]
     (tiers.folder_of_scratch() / ".scratch-1").mkdir()
     attempts.end(folder, tmp_path / "segments", ())
     assert left(tmp_path) == set()
@@ -85,6 +85,27 @@ def test_an_attempt_that_ends_its_write_when_the_job_is_over_removes_it(tmp_path
     with pytest.raises(FencedError):
         tiers.write("7-0-0-a-0.seg", [(0, run) for run in rows()])
     assert left(tmp_path) == set()
+
+
+def test_an_attempt_whose_job_ends_while_it_writes_makes_no_segment(tmp_path, folder, tiers):
+    def slow():
+        attempts.end(folder, tiers.durable, ())
+        yield from ((0, run) for run in rows())
+
+    with pytest.raises(FencedError):
+        tiers.write("7-0-0-a-0.seg", slow())
+    assert left(tmp_path) == set()
+
+
+def test_an_attempt_that_fails_takes_no_room(tmp_path, folder, tiers):
+    def full():
+        yield from ((0, run) for run in rows())
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(CheckpointError, match="No space left"):
+        tiers.write("7-0-0-a-0.seg", full())
+    assert left(tmp_path) == set()
+    assert not list(folder.iterdir())
 
 
 def test_a_job_that_another_driver_has_swept_ends_without_a_word(tmp_path, folder):

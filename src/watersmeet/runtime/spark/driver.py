@@ -59,7 +59,7 @@ class EpochDriver:
         self._started_ms = now_ms()
         self._drops = Drops()
         if (kept := outside.checkpoint.read_statistics()) is not None:
-            coordinator.ledger.restore(kept)
+            coordinator.restore(kept)
         self._begin()
 
     def _begin(self) -> None:
@@ -177,16 +177,15 @@ class EpochDriver:
         return protocol.Decided(self.coordinator.next_epoch(last, command.goal))
 
     def _run(self, command: protocol.Run) -> protocol.Event:
-        started, outside = time.monotonic(), self._outside
-        epoch, before, plan = command.epoch, self._before(command.before), plan_after(self.plan, command.epoch)
+        started, outside, epoch = time.monotonic(), self._outside, command.epoch
+        before, plan = self._before(command.before), plan_after(self.plan, epoch)
         self._changing = epoch if isinstance(epoch, Build | Switch) else None
         if self._changing is not None:
             before = ready_to_build(before, self.plan, plan)
-        work = Work(epoch, before, self.coordinator.memory_for(epoch), self._drops.recent)
-        rows: DataFrame | SparkSession = self._rowless
-        if has_rows(epoch):
-            assert self._batch is not None
-            rows = self._batch
+        memory, sketches = self.coordinator.memory_for(epoch), self.coordinator.sketches
+        work = Work(epoch, before, memory, self._drops.recent, sketches)
+        rows = self._batch if has_rows(epoch) else self._rowless
+        assert rows is not None
         outcome = run_epoch(JobSetting(plan_run(self.plan, epoch), outside.results, outside.folders), work, rows)
         failpoint("after-job")
         events = [*self._untold, *self.coordinator.events(epoch, before, outcome.reports)]

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -55,6 +55,8 @@ class FileSink:
     local: SinkFolder | None = None
     """The folder, if it is on a local path."""
     maker: Maker = ANYBODY
+    make_table: Callable[[], None] | None = None
+    """Makes the table whose files these are, if it does not exist yet."""
 
     @property
     def description(self) -> str:
@@ -117,6 +119,8 @@ class FileSink:
     def claim(self, run: SinkRun) -> None:
         """Take the folder for a checkpoint, unless another has taken it: of two that start at once, one is refused."""
         spark, owner = run.session, run.owner
+        if self.make_table is not None:
+            self.make_table()
         if self.local is not None:
             with writing_results(self.local.folder):
                 self.local.prepare()

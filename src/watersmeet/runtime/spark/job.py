@@ -24,7 +24,8 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from watersmeet.engine.inbox import CHUNK_BYTES
-from watersmeet.epoch.kinds import Backfill, Build, Epoch, stages_of
+from watersmeet.epoch.key_sketch import KeyClasses
+from watersmeet.epoch.kinds import Backfill, Build, Complete, Epoch, stages_of
 from watersmeet.epoch.memory_shares import MemoryShares
 from watersmeet.epoch.task import Intake, Outcome, SlotReport, intake_of, no_intake, one_report_per_task
 from watersmeet.epoch.task_file import report_from_json, write_tasks
@@ -58,12 +59,14 @@ class JobSetting:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """An epoch to run: its state, the memory per slot and stage, and the segments that recent commits dropped."""
+    """An epoch to run: its state, the memory per slot and stage, the segments that recent commits dropped, and the key
+    classes to sketch."""
 
     epoch: Epoch
     before: Manifest
     memory: MemoryShares | None
     dropped: Dropped
+    sketches: tuple[KeyClasses, ...] = ()
 
 
 def run_epoch(setting: JobSetting, work: Work, rows: DataFrame | SparkSession) -> Outcome:
@@ -72,7 +75,7 @@ def run_epoch(setting: JobSetting, work: Work, rows: DataFrame | SparkSession) -
     stages = stages_of(setting.plan, work.epoch)
     if not stages:
         return Outcome((), no_intake(setting.plan))
-    tasks = tasks_of(setting.plan, work.before, work.epoch, work.memory)
+    tasks = tasks_of(setting.plan, work.before, work.epoch, work.memory, work.sketches)
     path = setting.folders.tasks / f"{work.before.epoch + 1}-{uuid.uuid4().hex}"
     attempts.begin(setting.folders.attempts)
     write_tasks(path, tasks, work.dropped)
@@ -97,7 +100,7 @@ class _Job:
     def __init__(self, setting: JobSetting, work: Work, folders: Folders) -> None:
         self.plan, self.results, self.query = setting.plan, setting.results, setting.results.query
         self.before, self.folders = work.before, folders
-        self._epoch, self._is_build = work.epoch, isinstance(work.epoch, Build | Backfill)
+        self._epoch, self._is_build = work.epoch, isinstance(work.epoch, Build | Backfill | Complete)
         self._observation: Observation | None = None
 
     def run(self, rows: DataFrame | SparkSession, stages: range) -> Outcome:

@@ -30,6 +30,16 @@ OFF = ("off", "false", "none")
 
 
 @dataclass(frozen=True, slots=True)
+class Looks:
+    """How often the optimiser looks at a running query."""
+
+    interval_s: float | None
+    """None: as often as it finds useful."""
+    is_given: bool
+    """Whether the user asks for it. Otherwise, plans that the user names are left alone."""
+
+
+@dataclass(frozen=True, slots=True)
 class JoinOptions:
     """Options after parsing."""
 
@@ -48,6 +58,10 @@ class JoinOptions:
     spill_fraction: float
     spill_upkeep: str
     rehearse: str
+    reoptimize: Looks | None
+    """How the running query is optimised; None: not at all."""
+    approval: bool
+    """Whether migrations of the optimiser wait for approval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +117,8 @@ def read_options(given: Given, parallelism: int) -> JoinOptions:
             f"options confidence and spill exclude each other: {INTERVALS}",
             hint="leave spill out; with confidence, state beyond the budget stays in use on disk",
         )
+    if "(" in values["plan"] and "reoptimize" not in given:
+        values["reoptimize"] = None
     return JoinOptions(**values)
 
 
@@ -163,6 +179,21 @@ def _upkeep(text: str, _: Given) -> str:
     return text.strip().lower()
 
 
+def _reoptimize(text: str, given: Given) -> Looks | None:
+    word = text.strip().lower()
+    if word in OFF:
+        return None
+    is_given = "reoptimize" in given
+    return Looks(None if word == AUTO else parse_duration_us(text) / 1e6, is_given)
+
+
+def _approval(text: str, _: Given) -> bool:
+    word = text.strip().lower()
+    if word not in ("ask", "none"):
+        raise unknown_name("value of option approval", "values", text, ("ask", "none"), "UNKNOWN_APPROVAL")
+    return word == "ask"
+
+
 def _expected(text: str, _: Given) -> dict[str, int]:
     """Rows by stream, from `a=1000000, b=500000`."""
     found: dict[str, int] = {}
@@ -221,6 +252,20 @@ KNOWN = {
             "adaptations after given epochs: `2: migrate ((a b) c)`",
             "",
             otherwise="none",
+        ),
+        Option(
+            "reoptimize",
+            "reoptimize",
+            lambda text, given: _named("reoptimize", lambda value: _reoptimize(value, given))(text, given),
+            "change the plan when the data does: `auto`, `off`, or an interval of looks",
+            AUTO,
+        ),
+        Option(
+            "approval",
+            "approval",
+            _approval,
+            "`ask`: migrations of `reoptimize` wait for `query.approve()`",
+            "none",
         ),
         Option(
             "partitions",

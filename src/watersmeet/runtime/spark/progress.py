@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from watersmeet.epoch.after import counts_of
 from watersmeet.epoch.events import Event
-from watersmeet.epoch.kinds import Backfill, Build, Cleaning, Closing, Epoch, Switch
+from watersmeet.epoch.kinds import Backfill, Build, Cleaning, Closing, Complete, Epoch, Switch
 from watersmeet.epoch.owing import groups_left
 from watersmeet.epoch.task import Outcome, SlotReport, intake_of
 from watersmeet.observe.progress import EpochProgress
@@ -63,7 +63,7 @@ def progress_of(
         sink_ms=round((times.sent - times.committed) * 1000),
         statistics=_statistics(query, plan, ran, after, seconds, groups),
         events=tuple(ran.events),
-        is_cleaning=isinstance(ran.epoch, Cleaning | Build | Backfill | Switch),
+        is_cleaning=isinstance(ran.epoch, Cleaning | Build | Backfill | Complete | Switch),
         is_closing=isinstance(ran.epoch, Closing),
         owing_groups=groups_left(plan, after),
         watermark_used_us=ran.before.watermark_us,

@@ -1,8 +1,7 @@
 """The handle of a running join, with the surface of Spark's `StreamingQuery`.
 
-It wraps the Structured Streaming query that runs underneath, and adds the join's progress to Spark's. However the query
-ends, the checkpoint is released (and removed, if it is temporary) and the memory tier emptied before `awaitTermination`
-returns.
+It wraps Spark's query that runs underneath, and adds the join's progress to Spark's. However it ends, the checkpoint is
+released (and removed, if it is temporary) and the memory tier emptied before `awaitTermination` returns.
 """
 
 from __future__ import annotations
@@ -22,19 +21,20 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from pyspark.sql.streaming.query import StreamingQuery
 
 from watersmeet.adaptation.coordinator import ASKED_FOR, STREAM_HAS_ENDED
-from watersmeet.adaptation.migration import migration_now, strategy_named
-from watersmeet.epoch.goals import Abort, Migrate
-from watersmeet.errors import WatersmeetError
+from watersmeet.adaptation.migration import migration_now
 from watersmeet.observe.explain import explain_text
 from watersmeet.observe.group_cpu import with_cpu
 from watersmeet.observe.measured import measured
 from watersmeet.observe.progress import EpochProgress, merged_progress, with_closing
 from watersmeet.planning.planner import NOTHING_SEEN, Planner, explain_mode
+from watersmeet.runtime.spark import refusals
 from watersmeet.runtime.spark.driver import EpochDriver
+from watersmeet.runtime.spark.interrupt import end_with, last_words, settle, stop_quietly
 from watersmeet.runtime.spark.join_progress import Forwarding, JoinProgress
 from watersmeet.runtime.spark.memory import empty_run
 from watersmeet.runtime.spark.outside import Stopped
-from watersmeet.runtime.spark.stopping import await_tasks
+from watersmeet.runtime.spark.plan_changes import PlanChanges
+from watersmeet.runtime.spark.stopping import await_tasks, is_in_batch
 from watersmeet.state.temporary import TemporaryFolder
 
 PROGRESS_KEPT = 100
@@ -164,12 +164,17 @@ class JoinQueryHandle:
 
     def awaitTermination(self, timeout: float | None = None) -> bool | None:
         """Wait for the end of the query; raises the error that ended it. With a timeout in seconds, returns whether the
-        query has ended.
+        query has ended. Ctrl-C raises KeyboardInterrupt.
 
         >>> query.awaitTermination(60)
         True
         """
-        ended = self._ended.wait(timeout)
+        try:
+            ended = self._ended.wait(timeout)
+        except KeyboardInterrupt as interrupt:
+            settle(self._spark, self._inner, self._ended)
+            end_with(interrupt, self._last_words)
+            raise
         if ended and (error := self.exception()) is not None:
             raise error
         return None if timeout is None else ended
@@ -185,9 +190,8 @@ class JoinQueryHandle:
             raise self._driver.failure or error from None
 
     def cleanUp(self) -> int:
-        """Emit all results that spilled state owes, and return their number; arrivals wait meanwhile.
-
-        At the end of a finite stream (`availableNow`, `once`) this happens by itself.
+        """Emit all results that spilled state owes, and return their number; arrivals wait meanwhile. At the end of a
+        finite stream (`availableNow`, `once`) this happens by itself.
 
         >>> query.cleanUp()
         250
@@ -196,52 +200,43 @@ class JoinQueryHandle:
         try:
             return self._driver.clean_up(ASKED_FOR)
         except Stopped:
-            raise WatersmeetError(
-                "the query ended while it was cleaned up", hint="start it again: what is still owed is kept"
-            ) from None
+            raise refusals.ended_meanwhile("cleaned up", "what is still owed is kept") from None
 
     def migrate(self, plan: str, strategy: str = "auto") -> None:
-        """Change the join tree of the running query. Returns when the query runs the new plan (`moving-state`), or when
-        the build of its state has begun beside the running plan's (`backfill`).
-
-        An invalid plan or strategy is refused before anything changes.
+        """Change the join tree of the running query. Returns when the new plan runs, or has begun beside the old one
+        (`backfill`, `parallel-track`). A plan or strategy that does not fit is refused before anything changes.
 
         >>> query.migrate("((a b) c)")
         """
-        goal = Migrate(self._planner.plan_named(plan), strategy_named(strategy), ASKED_FOR)
-        if (going := self.migration) is not None and going["phase"] != "done":
-            raise WatersmeetError(
-                f"a migration to {going['plan']} is under way",
-                hint="wait until query.migration['phase'] is 'done', or give it up with query.abortMigration()",
-                error_class="MIGRATION_UNDER_WAY",
-            )
-        self._migrate(goal)
+        self._changes.migrate(plan, strategy)
 
     def abortMigration(self) -> None:
         """Give up the current migration: the query continues with its present plan.
 
         >>> query.abortMigration()
         """
-        if (going := self.migration) is None or going["phase"] == "done":
-            raise WatersmeetError(
-                "no migration is under way", hint="query.migration says what is", error_class="NO_MIGRATION"
-            )
-        self._migrate(Abort(ASKED_FOR))
+        self._changes.give_up()
 
-    def _migrate(self, goal: Migrate | Abort) -> None:
-        self._require_running("migrated")
-        try:
-            self._driver.migrate(goal)
-        except Stopped:
-            raise WatersmeetError(
-                "the query ended while it was migrated", hint="start it again: it goes on by the plan that it has"
-            ) from None
-        if self._driver.state.last is None:  # then there was nothing to do, and the plan is not chosen yet
-            raise WatersmeetError(
-                "the query has no state to migrate before its first micro-batch",
-                hint="wait for it, or set option('plan', ...) before the start",
-                error_class="NOTHING_TO_MIGRATE",
-            )
+    def approve(self) -> None:
+        """Approve the migration that waits for it (`option("approval", "ask")`), and carry it out.
+
+        >>> query.approve()
+        """
+        self._changes.approve()
+
+    @property
+    def _changes(self) -> PlanChanges:
+        return PlanChanges(self._driver, self._planner, self.migration, self._ended.is_set())
+
+    @property
+    def pending(self) -> Mapping[str, Any] | None:
+        """The migration that waits for `approve()`, with its reason and predicted gain; None if there is none.
+
+        >>> query.pending["bestPlan"]
+        '((a b) c)'
+        """
+        reoptimizer = self._driver.coordinator.reoptimizer
+        return None if reoptimizer is None else reoptimizer.proposal
 
     @property
     def migration(self) -> Mapping[str, Any] | None:
@@ -259,10 +254,10 @@ class JoinQueryHandle:
         """
         self._stopped = True
         self._driver.refuse_further_batches()
-        is_in_batch = self._inner.isActive and self._inner.status["isTriggerActive"]
+        had_tasks = is_in_batch(self._inner)
         self._inner.stop()
         self._ended.wait()
-        if is_in_batch:
+        if had_tasks:
             await_tasks(self._spark)
 
     def exception(self) -> Exception | None:
@@ -287,8 +282,8 @@ class JoinQueryHandle:
         return with_cpu(self._driver.group_table(), last.totals)
 
     def explain(self, extended: bool | str = False) -> None:
-        """Print the query and its plan. True or "extended": also Spark's plan of the last batch; "cost": also the
-        candidate plans side by side, with their costs estimated from the data seen so far.
+        """Print the query and its plan. True or "extended": also Spark's plan of the last batch; "cost": also candidate
+        plans, with their costs by the data so far; "diff": also the stores of another plan, the better or the last one.
 
         >>> query.explain("cost")
         """
@@ -304,13 +299,14 @@ class JoinQueryHandle:
             plan, seen = self._driver.plan, epochs_of(self)
             known = measured(self._query, plan, seen) if seen else NOTHING_SEEN
             print(f"\n{self._planner.costs_text(known, running=plan.trees[0])}")
+        if mode == "diff":
+            print(
+                f"\n{self._planner.diff_text(self._driver.plan, self._driver.coordinator.better_plan, self._migrated)}"
+            )
 
     def _require_running(self, what: str) -> None:
         if self._ended.is_set():
-            raise WatersmeetError(
-                f"the query has ended and cannot be {what}",
-                hint="start it again; a finite one cleans up before it ends",
-            )
+            raise refusals.has_ended(what)
 
     def _note_resent(self, batch: int | None, results: int) -> None:
         self._resent[batch] = results
@@ -341,10 +337,10 @@ class JoinQueryHandle:
             time.sleep(0.01)
 
     def _stop_when_asked(self) -> None:
-        """Stop Spark's query for callers that cannot wait for its end, or can no longer start a thread."""
+        """For callers that cannot wait for the query's end, or can no longer start a thread."""
         self._stop_asked.wait()
         if not self._ended.is_set():
-            self._inner.stop()
+            stop_quietly(self._spark, self._inner)
 
     def _stop_at_exit(self) -> None:
         """End a query that still runs when the interpreter exits (perhaps by Ctrl-C), without any output."""
@@ -352,6 +348,10 @@ class JoinQueryHandle:
         self._driver.refuse_further_batches()
         self._stop_asked.set()
         self._ended.wait(STOPPED_WITHIN_S)
+
+    def _last_words(self) -> str:
+        self._stop_at_exit()
+        return last_words(self.name or self.id, self._driver.state.last, is_kept=self._temporary is None)
 
     def _recover(self) -> None:
         """Send the results that an earlier run did not send, even if no rows arrive."""
@@ -383,10 +383,10 @@ class JoinQueryHandle:
 
 
 def epochs_of(query: JoinQueryHandle) -> list[EpochProgress]:
-    """Progress of the last epochs as values, oldest first: for the command line, the demo and tests."""
+    """Progress of the last epochs, oldest first: for the command line, the demo and tests."""
     return list(query._epochs)
 
 
 def resent_by(query: JoinQueryHandle) -> int:
-    """How many results of an earlier run this run has sent, because the earlier run did not send them."""
+    """How many results of an earlier run, which did not send them, this run has sent."""
     return sum(query._resent.values())

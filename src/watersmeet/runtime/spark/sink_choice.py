@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from urllib.parse import unquote, urlparse
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -17,7 +19,7 @@ from watersmeet.runtime.spark.sink_formats import (
     require_partitions,
 )
 from watersmeet.runtime.spark.sink_places import require_place, require_same_columns_in
-from watersmeet.runtime.spark.sink_tables import find_table, require_same_table, table_errors
+from watersmeet.runtime.spark.sink_tables import find_table, place_of_new, require_same_table, table_errors
 from watersmeet.runtime.spark.sinks import (
     Sink,
     absolute,
@@ -83,7 +85,7 @@ def _file_sink(asked: AskedSink, schema: StructType) -> FileSink:
 
 
 def table_sink(asked: AskedSink, table: str, schema: StructType) -> Sink:
-    """A table of a file format; it is created if it does not exist."""
+    """A table of a file format; if it does not exist, it is made when the sink is claimed, after all checks."""
     require_partitions(asked.format, asked.partition_by, schema)
     found = find_table(asked.spark, table)
     provider = asked.format if found is None else found.provider
@@ -94,17 +96,18 @@ def table_sink(asked: AskedSink, table: str, schema: StructType) -> Sink:
             error_class="UNKNOWN_FORMAT",
         )
     require_one_text(provider, asked.partition_by, schema)
+    options = file_options(asked.options)
     if found is None:
-        _make_table(asked, table, schema)
-        found = find_table(asked.spark, table)
-        assert found is not None
-    else:
-        given = asked.format if asked.is_format_given else None
-        require_same_table(found, given, schema, asked.partition_by)
-    return FileSink(found.location, provider, file_options(asked.options), asked.partition_by)
+        place = absolute(path) if (path := asked.get("path")) else place_of_new(asked.spark, table)
+        make = partial(_make_table, asked, table, schema, place)
+        return FileSink(place, provider, options, asked.partition_by, make_table=make)
+    given = asked.format if asked.is_format_given else None
+    require_same_table(found, given, schema, asked.partition_by)
+    return FileSink(found.location, provider, options, asked.partition_by)
 
 
-def _make_table(asked: AskedSink, table: str, schema: StructType) -> None:
+def _make_table(asked: AskedSink, table: str, schema: StructType, place: str) -> None:
+    """Make an empty table, whose files must be in the expected place."""
     empty = asked.spark.createDataFrame([], schema).write.format(asked.format)
     if asked.partition_by:
         empty = empty.partitionBy(*asked.partition_by)
@@ -112,3 +115,15 @@ def _make_table(asked: AskedSink, table: str, schema: StructType) -> None:
         empty = empty.option("path", path)
     with table_errors(table):
         empty.saveAsTable(table)
+    made = find_table(asked.spark, table)
+    if made is None or _path_in(made.location) != _path_in(place):
+        raise SinkError(
+            f"the catalog keeps the files of table {table} elsewhere than in {place}",
+            hint="make the table first, with CREATE TABLE, and start the query then",
+            error_class="INVALID_TABLE",
+        )
+
+
+def _path_in(location: str) -> str:
+    """The path of a location, without scheme and host, which Spark may write in several ways."""
+    return unquote(urlparse(location).path).rstrip("/")

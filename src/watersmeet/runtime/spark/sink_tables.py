@@ -52,6 +52,13 @@ def find_table(spark: SparkSession, name: str) -> Table | None:
     return Table(name, details.get("Provider", "").lower(), details.get("Location", ""), by, schema)
 
 
+def place_of_new(spark: SparkSession, name: str) -> str:
+    """Where the catalog will keep the files of a table that does not exist yet."""
+    with table_errors(name):
+        state = spark._jsparkSession.sessionState()
+        return str(state.catalog().defaultTablePath(state.sqlParser().parseTableIdentifier(name)).toString())
+
+
 @contextmanager
 def table_errors(name: str) -> Iterator[None]:
     """Turn Spark's error about a table into a short SinkError."""

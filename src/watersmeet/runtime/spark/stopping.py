@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from watersmeet.runtime.spark.driver import EpochDriver
 from watersmeet.runtime.spark.outside import JobsCancelled
@@ -50,6 +51,10 @@ def interruptible(driver: EpochDriver, stop_query: Callable[[], None]) -> Callab
             raise Interrupted from None
 
     return run_batch
+
+
+def is_in_batch(query: StreamingQuery) -> bool:
+    return bool(query.isActive and query.status["isTriggerActive"])
 
 
 def await_tasks(session: SparkSession) -> None:

@@ -307,6 +307,8 @@ class StreamJoin:
             print(WAITING)
         if shown == "cost":
             print(f"\n{planner.costs_text()}")
+        if shown == "diff":
+            print(f"\n{planner.diff_text()}")
 
 
 def pieces_of(join: StreamJoin) -> JoinPieces:

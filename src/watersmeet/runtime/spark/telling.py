@@ -11,6 +11,7 @@ from watersmeet.plan.stages import JoinPlan
 from watersmeet.runtime.spark.outside import Outside
 from watersmeet.runtime.spark.progress import Ran, progress_of, resting
 from watersmeet.state.manifest import Manifest
+from watersmeet.state.requests import take_requests
 
 
 class Telling:
@@ -36,7 +37,13 @@ class Telling:
             outside.on_progress(resting(outside.results.query, plan, after))
             return
         coordinator.note(ran.epoch, after, ran.outcome.reports)
-        outside.checkpoint.write_statistics(coordinator.ledger.table(after.placement))
+        for request in take_requests(outside.checkpoint.requests):
+            coordinator.heed(request)
+        outside.checkpoint.write_statistics(coordinator.table(after.placement))
         since, self._started = self._started, ran.times.started
         groups = coordinator.ledger.summary()
-        outside.on_progress(progress_of(outside.results.query, plan, ran, after, since, groups))
+        progress = progress_of(outside.results.query, plan, ran, after, since, groups)
+        if coordinator.reoptimizer is not None:
+            found = coordinator.reoptimizer.summary()
+            progress = replace(progress, statistics={**progress.statistics, "optimizer": found})
+        outside.on_progress(progress)

@@ -14,8 +14,6 @@ from typing import Any, get_args
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from watersmeet.adaptation.coordinator import Coordinator
-from watersmeet.adaptation.spilling import SpillSettings
 from watersmeet.epoch.after import nothing_yet
 from watersmeet.errors import OptionError, QueryError
 from watersmeet.plan.aggregate import OutputMode
@@ -23,6 +21,7 @@ from watersmeet.plan.fingerprint import marks_of_format_1, query_marks
 from watersmeet.query.logical import JoinQuery
 from watersmeet.runtime.repair import require_tied
 from watersmeet.runtime.spark import arguments
+from watersmeet.runtime.spark.coordination import coordinator_of
 from watersmeet.runtime.spark.driver import EpochDriver
 from watersmeet.runtime.spark.file_sink import FILE_FORMATS
 from watersmeet.runtime.spark.join_pieces import JoinPieces
@@ -30,7 +29,7 @@ from watersmeet.runtime.spark.learning import plan_for_batch
 from watersmeet.runtime.spark.log_files import start_with_quick_log_files
 from watersmeet.runtime.spark.memory import claim, require_room, run_folder
 from watersmeet.runtime.spark.option_places import require_options_of_writer
-from watersmeet.runtime.spark.options import KNOWN, JoinOptions
+from watersmeet.runtime.spark.options import KNOWN
 from watersmeet.runtime.spark.output_marks import output_marks, target_of
 from watersmeet.runtime.spark.outside import Outside
 from watersmeet.runtime.spark.progress import resting
@@ -49,17 +48,6 @@ from watersmeet.state.part_files import Maker
 from watersmeet.state.sink_owner import Owner
 from watersmeet.state.storage import local_path
 from watersmeet.state.temporary import TemporaryFolder, sweep_temporary
-
-
-def _spill_settings(options: JoinOptions, budget_bytes: int | None) -> SpillSettings | None:
-    if options.spill is None or budget_bytes is None:
-        return None
-    return SpillSettings(
-        policy=options.spill,
-        budget_bytes=budget_bytes,
-        fraction=options.spill_fraction,
-        upkeep=options.spill_upkeep,
-    )
 
 
 def _warn_of_endless_state(query: JoinQuery) -> None:
@@ -295,7 +283,7 @@ class JoinStreamWriter:
             output = output_marks(query, schema, self._mode, target, self._partition_by)
             checkpoint.require_same_query(marks, marks_of_format_1(query, plan), output)
             last = checkpoint.latest(plan)
-            wishes = planner.wishes(last, options.rehearse)
+            coordinator = coordinator_of(plan, planner, options, last)
             checkpoint.mend_spark_log()
             require_tied(checkpoint)
             require_storable(schema)
@@ -332,7 +320,7 @@ class JoinStreamWriter:
                     handle._note_resent,
                     options.idle_timeout_ms,
                 ),
-                Coordinator(plan, options.slots, budget, _spill_settings(options, budget), wishes),
+                coordinator,
                 partial(plan_for_batch, planner) if known is None and planner.waits_for_rows else None,
             )
             checkpoint.prepare()

@@ -1,0 +1,51 @@
+"""The pace of a migration that reads stored rows in chunks: a chunk takes a part of the time of a micro-batch.
+
+Arriving rows wait for a chunk. So its rows follow from the time that the last chunk took, beside the median of the last
+micro-batches: `SHARE` of it. The first chunk is small, because its price is not known.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from statistics import median
+
+from watersmeet.epoch.task import SlotReport
+from watersmeet.state.measures import BUILD_NS, CPU_TIMES
+
+SHARE = 0.3
+"""Of the CPU time of a micro-batch."""
+FIRST_ROWS = 8_000
+FACTOR = 4
+"""The most by which chunks grow or shrink from one to the next."""
+BATCHES = 9
+"""Micro-batches whose time is kept."""
+
+
+class Pace:
+    """The rows of chunks, of one slot."""
+
+    def __init__(self, rows_max: int) -> None:
+        self._rows_max, self._rows = rows_max, min(rows_max, FIRST_ROWS)
+        self._batches_s: deque[float] = deque(maxlen=BATCHES)
+
+    @property
+    def rows(self) -> int:
+        """The rows of the next chunk."""
+        return self._rows
+
+    @property
+    def batch_s(self) -> float | None:
+        """The CPU time of a micro-batch on a slot; None before the first."""
+        return median(self._batches_s) if self._batches_s else None
+
+    def note_batch(self, reports: Sequence[SlotReport], slots: int) -> None:
+        spent_ns = sum(report.counts.of(measure) for report in reports for measure in CPU_TIMES)
+        self._batches_s.append(spent_ns / 1e9 / slots)
+
+    def note_chunk(self, reports: Sequence[SlotReport], slots: int) -> None:
+        spent_s = sum(report.counts.of(BUILD_NS) for report in reports) / 1e9 / slots
+        if self.batch_s is None or not spent_s:
+            return
+        factor = min(FACTOR, max(1 / FACTOR, SHARE * self.batch_s / spent_s))
+        self._rows = max(1, min(self._rows_max, round(self._rows * factor)))

@@ -1,0 +1,37 @@
+"""Two plans side by side: which stores a migration from one to the other shares, reorders, builds and drops."""
+
+from __future__ import annotations
+
+from watersmeet.plan.fingerprint import plan_text
+from watersmeet.plan.layout import StoreName
+from watersmeet.plan.stages import JoinPlan
+from watersmeet.plan.state_matching import store_names
+
+NO_OTHER_PLAN = "== Difference ==\n(there is no other plan: neither a migration so far, nor a better plan)"
+_COLUMNS = ("store", "now", "then", "")
+
+
+def diff_text(old: JoinPlan, new: JoinPlan, reason: str = "") -> str:
+    """The stores of both plans. A store with the same streams and key, but other columns, is *reordered*: it is built
+    from the same rows."""
+    mine, other = store_names(old, 0), store_names(new, 0)
+    rows = list(dict.fromkeys(_row(name, mine, other) for name in sorted(mine | other, key=_order)))
+    widths = [max(len(row[i]) for row in [_COLUMNS, *rows]) for i in range(len(_COLUMNS))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    head = "  ".join(cell.ljust(width) for cell, width in zip(_COLUMNS, widths, strict=True)).rstrip()
+    title = [f"== Difference: {plan_text(old)} to {plan_text(new)} =="]
+    return "\n".join([*title, *([reason] if reason else []), head, *lines])
+
+
+def _order(name: StoreName) -> tuple[int, str, str]:
+    return len(name.streams.split()), name.streams, name.key
+
+
+def _row(name: StoreName, mine: set[StoreName], other: set[StoreName]) -> tuple[str, str, str, str]:
+    label = f"{name.streams} by {name.key}" if name.key else name.streams
+    there = {(each.streams, each.key) for each in mine}, {(each.streams, each.key) for each in other}
+    if name in mine and name in other:
+        return label, "yes", "yes", "shared"
+    if all((name.streams, name.key) in side for side in there):
+        return label, "yes", "yes", "reordered"
+    return (label, "yes", "", "dropped") if name in mine else (label, "", "yes", "built")

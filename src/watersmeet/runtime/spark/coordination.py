@@ -1,0 +1,43 @@
+"""The coordinator of a run, as its options say: what spills, and who changes the plan."""
+
+from __future__ import annotations
+
+from watersmeet.adaptation.coordinator import Coordinator
+from watersmeet.adaptation.spilling import SpillSettings
+from watersmeet.plan.stages import JoinPlan
+from watersmeet.planning.planner import Planner
+from watersmeet.planning.reoptimizing import Reoptimizer
+from watersmeet.runtime.spark.options import JoinOptions
+from watersmeet.state.manifest import Manifest
+
+
+def coordinator_of(plan: JoinPlan, planner: Planner, options: JoinOptions, last: Manifest | None) -> Coordinator:
+    """`last` is the last manifest of the checkpoint."""
+    budget = options.memory_budget_bytes
+    wishes = planner.wishes(last, options.rehearse)
+    return Coordinator(plan, options.slots, budget, spill_settings(options), wishes, _reoptimizer(planner, options))
+
+
+def spill_settings(options: JoinOptions) -> SpillSettings | None:
+    """What spills, and when; None if nothing does."""
+    if options.spill is None or options.memory_budget_bytes is None:
+        return None
+    return SpillSettings(
+        policy=options.spill,
+        budget_bytes=options.memory_budget_bytes,
+        fraction=options.spill_fraction,
+        upkeep=options.spill_upkeep,
+    )
+
+
+def _reoptimizer(planner: Planner, options: JoinOptions) -> Reoptimizer | None:
+    """The optimiser of the run; None if it is off, or if there is nothing to choose."""
+    looks = options.reoptimize
+    if looks is None or len(planner.query.streams) < 3:
+        return None
+    return Reoptimizer(
+        planner,
+        interval_s=looks.interval_s,
+        asks=options.approval,
+        yields=not looks.is_given,
+    )
