@@ -25,8 +25,8 @@ from watersmeet.runtime.spark.outside import JobsCancelled
 
 INTERRUPTED = "py4j.protocol.Py4JJavaError: An error occurred while calling watersmeet: java.lang.InterruptedException"
 
-TASKS_END_WITHIN_S = 5.0
-"""Spark kills a Python worker two seconds after its task."""
+TASKS_END_WITHIN_S = 10.0
+"""Spark kills a Python worker two seconds after its task was cancelled; a busy machine takes longer."""
 
 
 class Interrupted(Exception):
@@ -58,12 +58,17 @@ def is_in_batch(query: StreamingQuery) -> bool:
 
 
 def await_tasks(session: SparkSession) -> None:
-    """Wait a few seconds for the end of cancelled tasks, unless another query has tasks of its own."""
+    """Wait some seconds for the end of cancelled tasks, unless another query has tasks of its own."""
     deadline = time.monotonic() + TASKS_END_WITHIN_S
     while tasks_running(session) and not session.streams.active and time.monotonic() < deadline:
         time.sleep(0.05)
 
 
 def tasks_running(session: SparkSession) -> int:
-    executors = session.sparkContext._jsc.sc().statusTracker().getExecutorInfos()
-    return sum(executor.numRunningTasks() for executor in executors)
+    """Tasks that have not ended, by the scheduler's own count: `statusTracker` learns of tasks later, or not at all if
+    they begin within a tenth of a second after its last look."""
+    counts = session.sparkContext._jsc.sc().taskScheduler().runningTasksByExecutors().valuesIterator()
+    running = 0
+    while counts.hasNext():
+        running += counts.next()
+    return running
