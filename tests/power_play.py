@@ -93,8 +93,16 @@ class StandInLog:
         checksum = self.log.folder / f".{name}.crc"
         assert not checksum.exists() or self.log.is_whole(name), f"{name} of {self.log.folder} has a wrong checksum"
         version, *lines = (self.log.folder / name).read_text().splitlines() or [""]
-        assert version == "v1", f"{name} of {self.log.folder} is incomplete"
+        assert version == "v1" and all(map(_is_json, lines)), f"{name} of {self.log.folder} is incomplete"
         return lines
+
+
+def _is_json(line: str) -> bool:
+    try:
+        json.loads(line)
+    except json.JSONDecodeError:
+        return False
+    return True
 
 
 class StandInStream:
