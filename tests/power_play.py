@@ -93,7 +93,8 @@ class StandInLog:
         checksum = self.log.folder / f".{name}.crc"
         assert not checksum.exists() or self.log.is_whole(name), f"{name} of {self.log.folder} has a wrong checksum"
         version, *lines = (self.log.folder / name).read_text().splitlines() or [""]
-        assert version == "v1" and all(map(_is_json, lines)), f"{name} of {self.log.folder} is incomplete"
+        assert version == "v1", f"{name} of {self.log.folder} is incomplete"
+        assert all(map(_is_json, lines)), f"{name} of {self.log.folder} has a torn line"
         return lines
 
 

@@ -21,7 +21,7 @@ from watersmeet.runtime.inprocess import InProcessQuery
 from watersmeet.runtime.inprocess_attempts import LostAttempt
 from watersmeet.state.measures import CLOSED_ROWS, OWED
 
-EPOCHS = int(os.environ.get("WATERSMEET_EPOCHS", "150"))
+EPOCHS = int(os.environ.get("WATERSMEET_EPOCHS", "100"))
 ROWS, BUDGET, SECOND = 120, 20_000, 1_000_000
 SCHEMA = pa.schema([("k", pa.int64()), ("ts", UTC), ("v", pa.int64())])
 

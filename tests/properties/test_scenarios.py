@@ -2,18 +2,18 @@
 
 import pytest
 
-from tests.acting import check, check_every_epoch
+from tests.acting import check_every_epoch, check_file
 from tests.groups import check_aggregates
 from tests.scenarios import Scenario, from_json, load_scenarios, to_json
 
 
 @pytest.mark.parametrize("scenario", load_scenarios(), ids=lambda scenario: scenario.name)
-def test_file_oracle_and_engine_agree(scenario: Scenario):
-    check(scenario)
+def test_file_and_oracle_agree(scenario: Scenario):
+    check_file(scenario)
 
 
 @pytest.mark.parametrize("scenario", load_scenarios(), ids=lambda scenario: scenario.name)
-def test_every_epoch_is_in_order(scenario: Scenario):
+def test_oracle_and_engine_agree_after_every_epoch(scenario: Scenario):
     check_every_epoch(scenario)
 
 
