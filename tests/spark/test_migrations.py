@@ -19,7 +19,7 @@ from tests.spark.helpers import (
 from watersmeet import StreamJoin, WatersmeetError
 from watersmeet.errors import OptionError
 
-BATCHES = random_batches(seed=3, streams="abc", batches=5, rows=40, keys=5)
+BATCHES = random_batches(seed=3, streams="abc", batches=5, rows=12, keys=4)
 PAIRS = pa.schema([("k", pa.int64()), ("j", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("v", pa.int64())])
 TREES = ["((a b) c)", "(a (b c))", "(a b c)"]
 
@@ -119,7 +119,7 @@ def test_a_running_query_is_migrated_by_hand(spark, tmp_path):
 
 
 def test_two_plans_run_side_by_side_until_old_rows_have_expired(spark, tmp_path):
-    batches = random_batches(seed=8, streams="abc", batches=9, rows=30, keys=5)
+    batches = random_batches(seed=8, streams="abc", batches=9, rows=10, keys=4)
     write_batches(tmp_path, batches)
     script = "1: migrate ((a b) c) parallel-track; 20: migrate (a (b c)) just-in-time"
     join = join_of(spark, tmp_path).options(plan="(a (b c))", rehearse=script, slots=2)
@@ -133,7 +133,7 @@ def test_two_plans_run_side_by_side_until_old_rows_have_expired(spark, tmp_path)
 
 
 def test_a_plan_runs_before_its_state_is_complete(spark, tmp_path):
-    batches = random_batches(seed=9, streams="abc", batches=4, rows=30, keys=5)
+    batches = random_batches(seed=9, streams="abc", batches=4, rows=12, keys=4)
     write_batches(tmp_path, batches[:2])
     join = join_of(spark, tmp_path, within=None).options(plan="(a (b c))", slots=2)
     writer = join.writeStream.option("checkpointLocation", str(tmp_path / "ck")).trigger(processingTime="0 seconds")
