@@ -36,11 +36,14 @@ check: $(STAMP)  ## formatting, lint, types and import layers, as CI does before
 bench: $(STAMP)  ## time us against Spark's own stream-stream joins
 	$(WITH_JAVA) $(BIN)/python -m benchmarks.native_spark
 
-figures: $(STAMP)  ## draw the papers' figures anew, with their claims checked (about 15 minutes on two cores)
+figures: $(STAMP)  ## draw the papers' figures anew, with their claims checked (about 20 minutes on two cores)
 	$(BIN)/python -m benchmarks.figures.spill_throughput --jobs 2
 	$(WITH_JAVA) $(BIN)/python -m benchmarks.figures.on_spark
 	$(BIN)/python -m benchmarks.figures.optimizer_settings --jobs 2
 	$(BIN)/python -m benchmarks.figures.resource_settings --jobs 2
+	$(BIN)/python -m benchmarks.figures.migration_lengths --jobs 2
+	$(BIN)/python -m benchmarks.figures.migration_output --jobs 2
+	$(BIN)/python -m benchmarks.figures.migration_at_run_time --jobs 2
 
 clean:  ## remove .venv, caches and build products
 	rm -rf $(VENV) build dist src/*.egg-info

@@ -59,6 +59,10 @@ class Chain:
         """The share of pairs with equal keys that neighbours let pass."""
         return [selectivity * self.keys for selectivity in self.selectivities]
 
+    def passing_in(self, second: int) -> Sequence[float]:
+        """The share for rows that arrive in a second."""
+        return self.passing
+
     @cached_property
     def query(self) -> JoinQuery:
         neighbours = zip(pairwise(self.names), self.passing, strict=True)
@@ -90,9 +94,9 @@ class Chain:
         return [{name: rows[second] for name, rows in streams.items()} for second in range(self.seconds)]
 
     def _rows(self, stream: int, rng: np.random.Generator) -> Iterator[pa.Table]:
-        v_max = _v_max(self.passing[stream - 1]) if stream else 1.0
         seen = 0
         for second in range(self.seconds):
+            v_max = _v_max(self.passing_in(second)[stream - 1]) if stream else 1.0
             rows = int(rng.poisson(self.rates[stream] * self.copies))
             ts = np.sort(rng.integers(0, 1_000_000, rows)) + START_US + second * 1_000_000
             keys = rng.integers(0, self.keys * self.copies, rows)

@@ -6,7 +6,7 @@ import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any, TextIO
 
 import matplotlib
@@ -28,6 +28,15 @@ COLOURS = {
     "push-more-productive": "#2166ac",
 }
 """A policy has one colour in all figures; those of S2 are drawn solid, the others dashed."""
+MIGRATION_COLOURS = {
+    "moving-state": "#b2182b",
+    "parallel-track": "#2166ac",
+    "backfill": "#1b9e77",
+    "just-in-time": "#d9a300",
+    "new plan": "#999999",
+    "old plan": "#4d4d4d",
+    "without migration": "#4d4d4d",
+}
 PLAN_COLOURS = {"mjoin": "#2166ac", "bjtree": "#b2182b", "hybrid": "#1b9e77"}
 OF_S2 = ("global-output-penalty", "global-output", "local-output", "bottom-up", "push-more-productive")
 
@@ -50,6 +59,15 @@ class Points:
     x: Sequence[float]
     y: Sequence[float]
     colour: str
+
+
+def over_seeds(
+    label: str, x: Sequence[float], by_seed: Sequence[Sequence[float]], colour: str, style: str = "-"
+) -> Line:
+    """The mean of some seeds, and their range."""
+    values = list(zip(*by_seed, strict=True))
+    low, high = [min(at) for at in values], [max(at) for at in values]
+    return Line(label, x, [fmean(at) for at in values], colour, style, low, high)
 
 
 def styled(policy: str) -> dict[str, Any]:
