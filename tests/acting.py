@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from tests.crashing import EpochSink, Player
 from tests.oracle import canonical
-from tests.restless import Restless
+from tests.restless import Eager, Restless
 from tests.scenarios import ALL_GROUPS, Epoch, Scenario, Setting
 from tests.spoiling import spoil_copies
 from watersmeet.adaptation.migration import AUTO, ROWS_AT_ONCE
@@ -34,7 +34,8 @@ from watersmeet.plan.placement import Placement
 from watersmeet.plan.probe_orders import NO_ORDERS, ProbeOrders, default_orders
 from watersmeet.plan.spillable import spillable_stages
 from watersmeet.plan.stages import JoinPlan, plan_join
-from watersmeet.plan.tree import Join, nodes_of, parse_tree
+from watersmeet.plan.tree import Join, Leaf, nodes_of, parse_tree
+from watersmeet.planning.reoptimizing import Reoptimizer
 from watersmeet.query.logical import JoinQuery
 from watersmeet.runtime.inprocess import InProcessQuery
 from watersmeet.runtime.inprocess_frames import pandas_hash
@@ -241,7 +242,12 @@ def _starter(scenario: Scenario, folder: Path, setting: Setting) -> Callable[[Ep
     """Makes drivers on the folder; like every run, each starts with empty memory."""
     rows_max = setting.chunk_rows
     runs = count()
-    trees = [parse_tree(text, [s.name for s in scenario.query.streams]) for text in scenario.trees]
+    names = [stream.name for stream in scenario.query.streams]
+    trees = (
+        [Join(tuple(map(Leaf, range(len(names)))))]
+        if setting.young
+        else [parse_tree(text, names) for text in scenario.trees]
+    )
 
     def start(sink: EpochSink) -> InProcessQuery:
         shutil.rmtree(folder / "memory", ignore_errors=True)
@@ -257,7 +263,9 @@ def _starter(scenario: Scenario, folder: Path, setting: Setting) -> Callable[[Ep
             memory_budget_bytes=setting.budget,
             hash_keys=HASHES[setting.hash],
             trees=trees,
-            orders=_drawn_orders(scenario.query, trees or [default_tree(scenario.query)], setting),
+            orders=NO_ORDERS
+            if setting.young
+            else _drawn_orders(scenario.query, trees or [default_tree(scenario.query)], setting),
             cut=chunks if rows_max is None else lambda frames: chunks(frames, rows_max=rows_max),
             mode=scenario.mode,
             spill=None
@@ -269,12 +277,17 @@ def _starter(scenario: Scenario, folder: Path, setting: Setting) -> Callable[[Ep
             sink=sink,
             parts=sink if setting.parts else None,
             keeps_results=True,
-            reoptimizer=None
-            if setting.restless is None
-            else Restless(scenario.query, setting.slots, setting.partitions, scenario.mode, setting.restless),
+            reoptimizer=_reoptimizer(scenario, setting),
         )
 
     return start
+
+
+def _reoptimizer(scenario: Scenario, setting: Setting) -> Reoptimizer | None:
+    how = scenario.query, setting.slots, setting.partitions, scenario.mode
+    if setting.young:
+        return Eager(*how)
+    return None if setting.restless is None else Restless(*how, setting.restless)
 
 
 def _merging(setting: Setting) -> Merging:

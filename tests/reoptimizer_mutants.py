@@ -4,6 +4,24 @@ from tests.mutants import Mutant
 
 REOPTIMIZER_MUTANTS = [
     Mutant(
+        "the fallback waits like any other plan",
+        "adaptation.reoptimizer:decide",
+        "and not history.is_fallback:",
+        "and True:",
+    ),
+    Mutant(
+        "the fallback is left for any gain",
+        "adaptation.reoptimizer:decide",
+        "if not look.is_better:",
+        "if not (look.is_better or history.is_fallback):",
+    ),
+    Mutant(
+        "the plan that is asked for must save CPU",
+        "adaptation.reoptimizer:decide",
+        "if look.is_asked_for:",
+        "if False:",
+    ),
+    Mutant(
         "one look is enough",
         "adaptation.reoptimizer:decide",
         "if history.better != look.best.plan or look.at_s",

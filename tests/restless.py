@@ -35,6 +35,16 @@ class Restless(Reoptimizer):
         self._wanted = Migrate(goal, self._chance.choice((MOVING_STATE, BACKFILL)), REASON)
 
 
+class Eager(Reoptimizer):
+    """Leaves the fallback after the first micro-batch that covers some time, however few rows there are."""
+
+    def __init__(self, query: JoinQuery, slots: int, partitions: int, mode: str | None) -> None:
+        super().__init__(Planner(query, "auto", Assumptions({}), slots, partitions, Budget(), mode=mode))
+
+    def _is_due(self) -> bool:
+        return self.recent.seconds > 0
+
+
 def drawn_tree(streams: int, chance: Random) -> Join:
     """Any tree, by joining some inputs until one is left."""
     ahead: list[Tree] = [Leaf(i) for i in range(streams)]

@@ -8,7 +8,7 @@ that fails is printed as such a file. Event times in a file count in its `unit` 
     batches    [{stream: [row, ...]}, ...]; a row is a list in the order of the columns
     trees      the shapes of the join, as in option plan, for the slots in turn (the default tree if none)
     setting    how the engine starts: slots, partitions, memory, budget, hash, chunk_rows, merge_rows, merge_bytes,
-               spill, upkeep, orders, scatter, feed_rows, parts, restless
+               spill, upkeep, orders, scatter, feed_rows, parts, restless, young
     schedule   per batch: failures before it succeeds (see `tests/crashing.py`), a restart with other slots or budget,
                wiped memory, spoiled copies in it, the driver's clock; `spill`: (stage, group) pairs to be closed with
                it; `clean`: so many epochs of clean-up after it, with `clean_failures`; the first tried in vain before
@@ -105,6 +105,8 @@ class Setting:
     """Whether tasks write results as part files of the sink."""
     restless: int | None = None
     """A number that migrations are drawn by (`tests/restless.py`); None: only as the schedule says."""
+    young: bool = False
+    """Whether the query starts with the fallback plan, whatever `trees` says, and leaves it early."""
 
 
 @dataclass(frozen=True)

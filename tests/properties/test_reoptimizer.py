@@ -33,6 +33,12 @@ def test_plans_that_change_at_any_time_lose_and_repeat_nothing(scenario, seed):
 
 
 @HOW
+@given(scenarios())
+def test_leaving_the_fallback_early_loses_and_repeats_nothing(scenario):
+    check_every_epoch(replace(scenario, setting=replace(scenario.setting, young=True)))
+
+
+@HOW
 @given(aggregate_scenarios(), st.integers(0, 1 << 16))
 def test_aggregates_do_not_notice_either(scenario, seed):
     check_aggregates(replace(scenario, setting=replace(scenario.setting, restless=seed)))

@@ -1,4 +1,7 @@
-"""Which plan a query runs: chosen by hints or by its first micro-batch, kept by its checkpoint, told with its costs."""
+"""Which plan a query runs: chosen by hints or by its first micro-batch, kept by its checkpoint, told with its costs.
+
+A first micro-batch of a thousand rows counts as large here. `test_reoptimizing.py` has those that do not.
+"""
 
 import json
 import re
@@ -19,6 +22,7 @@ from watersmeet.plan.tree import tree_text
 from watersmeet.planning.first_rows import SAMPLE_BYTES
 from watersmeet.planning.learned import learned
 from watersmeet.query.logical import Stream, build_query
+from watersmeet.runtime.spark import learning
 from watersmeet.runtime.spark.learning import sample_of
 from watersmeet.runtime.spark.query import epochs_of
 from watersmeet.runtime.spark.source import unite
@@ -61,6 +65,12 @@ def kept(checkpoint) -> PlanText:
     return Checkpoint(checkpoint).latest().plan
 
 
+@pytest.fixture(autouse=True)
+def a_thousand_rows_are_many(monkeypatch):
+    monkeypatch.setattr(learning, "LARGE_BYTES", 0)
+    monkeypatch.setattr(learning, "LARGE_ROWS", 1000)
+
+
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
     folder = tmp_path_factory.mktemp("minutes")
@@ -78,11 +88,11 @@ def right(spark, base, tmp_path_factory):
     return found
 
 
-def test_the_first_micro_batch_decides_and_a_restart_keeps_the_plan(spark, base, right, tmp_path, capsys):
+def test_a_large_first_micro_batch_decides_and_a_restart_keeps_the_plan(spark, base, right, tmp_path, capsys):
     join = chain(spark, base, slots=2)
     join.explain()
     said = capsys.readouterr().out
-    assert "chosen by cost when the first micro-batch is there" in said
+    assert "(the fallback plan, until the data is known; " in said
     assert SMALL_FIRST not in said
     query = run(join, tmp_path / "out", tmp_path / "ck")
     assert output(spark, tmp_path / "out") == right
@@ -179,7 +189,7 @@ def test_a_small_first_micro_batch_decides_nothing(spark, tmp_path):
     standing_for_it = tree_text(pieces_of(join).build()[1].trees[0], list(ROWS))
     query = run(join, tmp_path / "out", tmp_path / "ck")
     assert kept(tmp_path / "ck").trees == standing_for_it != SMALL_FIRST
-    assert "fewer than 1,000 rows" in epoch_line(epochs_of(query)[0])
+    assert "the first micro-batch is small: the fallback plan runs" in epoch_line(epochs_of(query)[0])
 
 
 def test_hints_on_all_rates_decide_at_once(spark, base, right, tmp_path, capsys):
@@ -191,7 +201,7 @@ def test_hints_on_all_rates_decide_at_once(spark, base, right, tmp_path, capsys)
     )
     said = _explained(join, capsys, "cost")
     assert f"== Plan {SMALL_FIRST} ==" in said
-    assert "chosen by cost when" not in said
+    assert "fallback" not in said
     assert f"* {SMALL_FIRST}" in said
     assert re.search(r"^  \(a b c d\) +5 +\S+ +\d\.\d\dx .* mjoin$", said, re.MULTILINE)
     assert "\n* chosen: least CPU" in said

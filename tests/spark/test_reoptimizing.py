@@ -10,9 +10,14 @@ from tests.drifting import NAMES, SCHEMA
 from tests.spark.helpers import read_stream, run, write_batches
 from watersmeet import StreamJoin, WatersmeetError
 from watersmeet.cli.commands import main
+from watersmeet.plan.fingerprint import plan_text
+from watersmeet.runtime.spark.learning import LARGE_BYTES, plan_for_batch, size_bytes
+from watersmeet.runtime.spark.source import unite
+from watersmeet.runtime.spark.stream_join import pieces_of
 
 BATCHES, ROWS, SECONDS = 12, 600, 10
 """A window is six micro-batches."""
+FALLBACK = "(a b c)"
 WRONG, RIGHT = "((a b) c)", "(a (b c))"
 
 
@@ -63,6 +68,43 @@ def test_a_plan_that_costs_too_much_is_changed_and_no_result_is_lost(spark, feed
     run(chain(spark, feed).option("plan", WRONG), tmp_path / "fixed", tmp_path / "fixed.ck")
     assert events(tmp_path / "fixed.ck", "migrate") == [], "a plan that the user names is left alone"
     assert results(spark, tmp_path / "out") == results(spark, tmp_path / "fixed")
+
+
+@pytest.mark.parametrize("reoptimize", ["auto", "off"])
+def test_a_young_query_starts_with_the_fallback_and_leaves_it_early(spark, feed, tmp_path, reoptimize, capsys):
+    query = run(chain(spark, feed).option("reoptimize", reoptimize), tmp_path / "out", tmp_path / "ck")
+    (start,) = events(tmp_path / "ck", "plan")
+    assert start["plan"] == start["fallback"] == FALLBACK
+    assert "the first micro-batch is small" in start["reason"]
+    first = events(tmp_path / "ck", "reoptimize")[0]
+    assert (first["verdict"], first["fallback"]) == ("migrate", FALLBACK)
+    migration = events(tmp_path / "ck", "migrate")[0]
+    assert (migration["previousPlan"], migration["plan"]) == (FALLBACK, RIGHT)
+    assert "the query runs by the fallback plan; " in migration["reason"]
+    assert migration["epoch"] == 2, "right after the second micro-batch"
+    assert query.recentProgress[0]["statistics"]["optimizer"]["fallback"]
+    assert query.lastProgress["statistics"]["optimizer"]["fallback"] is False
+    query.explain()
+    assert f"== Plan {RIGHT} ==" in capsys.readouterr().out
+    run(chain(spark, feed).option("plan", FALLBACK), tmp_path / "fixed", tmp_path / "fixed.ck")
+    assert events(tmp_path / "fixed.ck", "plan") == []
+    assert results(spark, tmp_path / "out") == results(spark, tmp_path / "fixed")
+
+
+def test_a_large_first_micro_batch_is_sampled(spark, tmp_path):
+    planner = pieces_of(chain(spark, tmp_path / "feed")).planner()[0]
+    query = planner.query
+
+    def united(rows: int):
+        numbers = spark.range(rows, numPartitions=2)
+        columns = "id % 40 AS x", "id AS y", "id AS n", "timestamp_seconds(id div 100) AS ts"
+        return unite(query, dict.fromkeys(NAMES, numbers.selectExpr(*columns)))
+
+    assert size_bytes(united(10)) < LARGE_BYTES < size_bytes(united(60_000))
+    assert plan_for_batch(planner, united(10))[1].details["fallback"] == FALLBACK
+    plan, event = plan_for_batch(planner, united(60_000))
+    assert (plan_text(plan), "fallback" in event.details) == (RIGHT, False)
+    assert event.details["stateBytes"] > 0
 
 
 @pytest.mark.parametrize("by", ["handle", "command line"])

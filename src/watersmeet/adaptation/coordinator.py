@@ -144,6 +144,11 @@ class Coordinator:
                 self.reoptimizer.restore(json.loads(value))
 
     @property
+    def is_fallback(self) -> bool:
+        """Whether the running plan is the fallback, until one is chosen."""
+        return self.reoptimizer is not None and self.reoptimizer.is_fallback
+
+    @property
     def better_plan(self) -> tuple[JoinPlan, str] | None:
         """A plan that was found better than the running one, and the reason of the decision."""
         return None if self.reoptimizer is None else self.reoptimizer.other_plan()

@@ -12,6 +12,9 @@ At a *look*, the optimiser prices the running plan and the best one by current s
 | window; for a whole one, if the best plan before that one was not the   |                                     |
 | best for `STEADY` windows                                               |                                     |
 
+Nobody has chosen the *fallback* plan of a young query, so the first look decides whether it is left, and the last two
+rules do not apply. A plan of another kind than the option `plan` asks for is left in any case.
+
 *Until the next change*: the shortest time for which a plan that was the best has recently been displaced and came back,
 but at least a window; if that has not happened, the time since the first look. A plan that comes back within a window
 shows that the data changes faster than the state (*thrashing*): then the statistics of a long time decide, which are
@@ -44,6 +47,7 @@ STEADY = 2
 RECENT_WINDOWS = 8
 """For how many windows a plan that came back is remembered."""
 
+BY_FALLBACK = "the query runs by the fallback plan"
 Verdict: TypeAlias = Literal["keep", "wait", "migrate"]
 
 
@@ -64,6 +68,8 @@ class Look:
     running: Priced
     best: Priced
     migration_cpu_s: float = 0.0
+    is_asked_for: bool = False
+    """Whether the best plan is of the kind that the option `plan` asks for, and the running one is not."""
 
     @property
     def gain_cpu_s(self) -> float:
@@ -76,7 +82,7 @@ class Look:
         if self.best.plan == self.running.plan:
             return False
         is_relief = self.best.fits and not self.running.fits
-        return is_relief or self.gain_cpu_s >= GAIN_MIN * self.running.cpu_s
+        return is_relief or self.is_asked_for or self.gain_cpu_s >= GAIN_MIN * self.running.cpu_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +98,8 @@ class History:
     """What earlier looks have found, and the last migration."""
 
     window_s: float
+    is_fallback: bool = False
+    """Whether the query runs by the fallback plan, and no look has decided yet whether to leave it."""
     first_s: float | None = None
     favourite: Priced | None = None
     """The best plan; another one takes its place if it is better by `GAIN_MIN`."""
@@ -138,6 +146,8 @@ class Decision:
     reason: str
     look: Look
     horizon_s: float
+    is_first: bool = False
+    """Whether it decides about the fallback plan."""
 
     def to_dict(self) -> dict[str, Any]:
         """As details of an event."""
@@ -151,6 +161,7 @@ class Decision:
             "predictedGain": _short(look.gain_cpu_s),
             "predictedMigrationSeconds": _short(look.migration_cpu_s),
             "horizonSeconds": _short(self.horizon_s),
+            **({"fallback": look.running.plan} if self.is_first else {}),
         }
 
 
@@ -159,11 +170,14 @@ def decide(look: Look, history: History) -> Decision:
     horizon_s = history.horizon_s(look.at_s)
 
     def found(verdict: Verdict, reason: str) -> Decision:
-        return Decision(verdict, reason, look, horizon_s)
+        about = f"{BY_FALLBACK}; {reason}" if history.is_fallback else reason
+        return Decision(verdict, about, look, horizon_s, history.is_fallback)
 
     if look.best.plan == look.running.plan:
         return found("keep", "the running plan is the best")
     gain = look.gain_cpu_s / look.running.cpu_s if look.running.cpu_s else 0.0
+    if look.is_asked_for:
+        return found("migrate", f"{look.best.plan} is of the kind that option plan asks for")
     saves = f"{look.best.plan} saves {gain:.0%} of the CPU"
     if not look.is_better:
         return found("keep", f"{saves}, less than {GAIN_MIN:.0%}")
@@ -174,11 +188,18 @@ def decide(look: Look, history: History) -> Decision:
     if saved_s <= paid_s and not is_relief:
         within = f"{horizon_s:.3g} s, until the next change"
         return found("keep", f"{saves}, but in {within}, {saved_s:.2g} s and not {paid_s:.2g} s")
-    if history.migrated_s is not None and look.at_s - history.migrated_s < DWELL * history.migration_s:
-        return found("wait", f"{saves}, but the last migration has only just ended")
-    if history.better != look.best.plan or look.at_s - history.better_s < history.confirmed_s:
-        return found("wait", f"{saves}, but not for long enough yet")
+    if (wait := _waits(look, history)) and not history.is_fallback:
+        return found("wait", f"{saves}, but {wait}")
     return found("migrate", f"{saves}, {saved_s:.2g} s in {horizon_s:.3g} s; the migration takes {_text(look)} s")
+
+
+def _waits(look: Look, history: History) -> str:
+    """Why a plan that is better by enough must wait; nothing if it need not."""
+    if history.migrated_s is not None and look.at_s - history.migrated_s < DWELL * history.migration_s:
+        return "the last migration has only just ended"
+    if history.better != look.best.plan or look.at_s - history.better_s < history.confirmed_s:
+        return "not for long enough yet"
+    return ""
 
 
 def noted(history: History, look: Look) -> History:
@@ -234,6 +255,10 @@ class Reoptimizing(Protocol):
     @property
     def sketched(self) -> tuple[KeyClasses, ...]:
         """The key classes to sketch in the next epoch."""
+
+    @property
+    def is_fallback(self) -> bool:
+        """Whether the query runs by the fallback plan, and no look has decided yet whether to leave it."""
 
     def note(self, epoch: Epoch, plan: JoinPlan, after: Manifest, reports: Sequence[SlotReport]) -> None:
         """Note a committed epoch, after which the query runs by `plan`, and perhaps look."""

@@ -37,23 +37,33 @@ class Seen:
     plan: JoinPlan
 
 
-def look_at(planner: Planner, running: JoinPlan, measured: Assumptions, at_s: float) -> Seen:
+def look_at(
+    planner: Planner,
+    running: JoinPlan,
+    measured: Assumptions,
+    at_s: float,
+    *,
+    filled: float = 1.0,
+    exploration_s: float = 0.0,
+) -> Seen:
     """The running plan against the best that the optimiser finds; figures that were not measured are the user's
-    hints."""
+    hints. `filled` is the part of a window that the stores hold; `exploration_s` is extra time for the search."""
     model = replace(planner.model(completed(measured, planner.known)), cartesian=False)
     strategy = planner.asked if planner.is_choice else AUTO
-    choice = optimise(model, planner.budget, strategy)
+    choice = optimise(model, planner.budget, strategy, exploration_seconds=exploration_s)
     winner, now = choice.winner, priced(model, planner.query, running)
     fits = planner.budget.needed_bytes(now) <= planner.budget.memory_bytes
     mine = Priced(plan_text(running), now.cpu_s, fits)
     is_same = states_of(winner.tree) == states_of(running.trees[0])
-    if (is_same and winner.tree != running.trees[0]) or (winner.cpu_s >= now.cpu_s > 0 and fits):
+    is_asked_for = not is_same and not planner.asks_for(running.trees[0])
+    is_no_better = winner.cpu_s >= now.cpu_s > 0 and fits and not is_asked_for
+    if (is_same and winner.tree != running.trees[0]) or is_no_better:
         return Seen(Look(at_s, mine, mine), running)
     plan = planner.plan_chosen(choice)
     name = OTHER_ORDERS.format(plan_text(plan)) if is_same else plan_text(plan)
     best = Priced(name, winner.cpu_s, not any(miss.resource == "memory" for miss in choice.misses))
-    cost_s = migration_cost(running, plan, lambda streams: _stored(model, streams), model.prices, model.slots)
-    return Seen(Look(at_s, mine, best, cost_s), plan)
+    cost_s = migration_cost(running, plan, lambda streams: filled * _stored(model, streams), model.prices, model.slots)
+    return Seen(Look(at_s, mine, best, cost_s, is_asked_for), plan)
 
 
 def priced(model: CostModel, query: JoinQuery, plan: JoinPlan) -> Plan:

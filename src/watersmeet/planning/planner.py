@@ -3,12 +3,15 @@
 | option plan                                      | chosen                                                           |
 |--------------------------------------------------|------------------------------------------------------------------|
 | a tree                                           | at once; each input probes the others in the order of the text   |
-| auto, mjoin, bjtree, mjoin-init, bjtree-init,    | at once if every stream has a rate hint; otherwise when the first|
-| exhaustive                                       | micro-batch has been sampled (`learned.py`). The fallback until  |
-|                                                  | then, and if the batch is too small, is a node per key class     |
-|                                                  | (for `mjoin`, one node)                                          |
+| auto, mjoin, bjtree, mjoin-init, bjtree-init,    | at once if every stream has a rate hint; otherwise by a sample   |
+| exhaustive                                       | of the first micro-batch if that is large (`learned.py`), or     |
+|                                                  | else by the first look of the optimiser (`reoptimizing.py`)      |
 | any of these, on a checkpoint that has a plan    | at once: the checkpoint's; another tree than at the last start   |
 |                                                  | starts a migration                                               |
+
+Until then a query runs by the *fallback* plan: one node over all streams, hop by hop where there are several keys. It
+keeps leaf stores only, so nothing is stored that might explode, and every plan can be reached from it by building
+stores of the few rows that have arrived.
 """
 
 from __future__ import annotations
@@ -36,11 +39,10 @@ from watersmeet.optimizer.measured_prices import calibrated
 from watersmeet.optimizer.shapes import states_of
 from watersmeet.optimizer.strategies import AUTO, STRATEGIES, Choice, optimise
 from watersmeet.plan.aggregate import OutputMode
-from watersmeet.plan.default_tree import default_tree
 from watersmeet.plan.fingerprint import plan_text
 from watersmeet.plan.probe_orders import NO_ORDERS, ProbeOrders
 from watersmeet.plan.stages import JoinPlan, plan_join
-from watersmeet.plan.tree import Join, mjoin, parse_tree
+from watersmeet.plan.tree import Join, mjoin, nodes_of, parse_tree
 from watersmeet.planning.learned import Sample, learned
 from watersmeet.query.logical import JoinQuery
 from watersmeet.state.manifest import Manifest, PlanText
@@ -49,13 +51,12 @@ SPARK_PRICES = replace(DEFAULT_PRICES, exchange_s=2.0e-6, stage_s=0.082)
 """The prices of the engine in process, and those that Spark adds: per row sent on, a shuffle and the transfer to Python
 and back; per stage of a micro-batch, its tasks. CPU seconds of a slot, between two fits of
 `python -m benchmarks.spark_prices`."""
-ROWS_MIN = 1000
-"""A micro-batch with fewer rows is too small to choose a plan by."""
+SMALL_BATCH = "the first micro-batch is small: the fallback plan runs until the data is known"
 NOTHING_SEEN = Assumptions({})
 OPTION_HAS_CHANGED = "option plan has changed"
 EXPLAIN_MODES = ("simple", "extended", "cost", "diff")
 
-WAITING = "(the plan is chosen by cost when the first micro-batch is there, or now if every stream has a rate hint)"
+FALLBACK = "(the fallback plan, until the data is known; a rate hint for every stream chooses a plan now)"
 
 
 def explain_mode(given: str | bool | None) -> str:
@@ -87,8 +88,16 @@ class Planner:
 
     @property
     def waits_for_rows(self) -> bool:
-        """Whether the plan is chosen by a sample of the first micro-batch."""
+        """Whether the plan is chosen when rows have arrived."""
         return self.is_choice and len(self.query.streams) > 2 and not self._rates_are_known
+
+    def is_fallback(self, plan: JoinPlan) -> bool:
+        """Whether this is the fallback plan. A plan that was chosen has probe orders."""
+        return self.waits_for_rows and plan.trees == (mjoin(len(self._names)),) and not plan.orders
+
+    def asks_for(self, tree: Join) -> bool:
+        """Whether a tree is of the kind that the option asks for."""
+        return self.asked.lower() != "bjtree" or all(len(node.inputs) == 2 for node in nodes_of(tree))
 
     @property
     def _rates_are_known(self) -> bool:
@@ -101,11 +110,10 @@ class Planner:
         return self._plan(self._trees())
 
     def plan_for(self, sample: Sample | None) -> tuple[JoinPlan, Event]:
-        """The plan chosen by a sample of the first micro-batch (None: too few rows), and the event that explains it."""
+        """The plan chosen by a sample of the first micro-batch (None: it is small), and the event that explains it."""
         if sample is None:
             plan = self.first_plan()
-            reason = f"the first micro-batch has fewer than {ROWS_MIN:,} rows, so there is one node per key"
-            return plan, Event(0, "plan", None, reason, {"plan": plan_text(plan)})
+            return plan, Event(0, "plan", None, SMALL_BATCH, {"plan": plan_text(plan), "fallback": plan_text(plan)})
         choice = self.choice(completed(self.known, learned(self.query, sample)))
         plan, winner = self.plan_chosen(choice), choice.winner
         costs = {"cpuSecondsPerSecond": winner.cpu_s, "stateBytes": round(winner.memory_bytes)}
@@ -204,10 +212,10 @@ class Planner:
         return plan_join(self.query, trees, self.partitions, self.mode, orders)
 
     def _trees(self) -> tuple[Join, ...]:
-        """The trees of the option, or the fallback tree until one is chosen. Several, with | between them, are assigned
+        """The trees of the option, or the fallback until one is chosen. Several, with | between them, are assigned
         to the slots in turn."""
         if self.is_choice:
-            return (mjoin(len(self._names)) if self.asked.lower() == "mjoin" else default_tree(self.query),)
+            return (mjoin(len(self._names)),)
         if "(" not in self.asked:
             raise OptionError(
                 f"option plan '{self.asked}' is neither a join tree nor a way to find one",

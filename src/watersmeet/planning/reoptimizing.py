@@ -11,6 +11,10 @@ A trigger only makes the optimiser look (F1; dissertation 26.1); `adaptation/reo
 most `PLANNING_SHARE` of the CPU time of the epochs, key sketches about `SKETCHING_SHARE`. Statistics are of the last
 half window; where the data is thrashing, of the last four windows.
 
+A young query runs by the fallback plan (`planner.py`). The first look happens as soon as `ROWS_MIN` rows have arrived
+after the first micro-batch, which covers an unknown time; it leaves the fallback, without asking anybody, while there
+is little state to move. If the optimiser is off, it still does that, once, and measures nothing after it.
+
 A decision is not durable. After a crash it is made again, from statistics that the checkpoint keeps.
 
 *Known limitation.* A key class has one selectivity for all its pairs of streams. Plans whose slots run different trees
@@ -66,20 +70,26 @@ class Reoptimizer:
         interval_s: float | None = None,
         asks: bool = False,
         yields: bool = False,
+        once: bool = False,
         sketching_share: float = SKETCHING_SHARE,
         clock: Callable[[], float] = time.thread_time,
     ) -> None:
         """`interval_s` is the time between looks, None: as in the table; `asks`: migrations wait for approval;
-        `yields`: a plan that the user migrates to is left alone; `sketching_share` is the part of the CPU time that
+        `yields`: a plan that the user migrates to is left alone; `once`: so is every plan but the fallback;
+        `sketching_share` is the part of the CPU time that
         key sketches may take."""
         self.planner, self.asks, self._interval_s, self._clock = planner, asks, interval_s, clock
-        self._yields, self._is_at_rest, self._sketching_share = yields, False, sketching_share
+        self._yields, self._once, self._is_at_rest = yields, once, False
+        self._sketching_share = sketching_share
         self.classes = sketched_classes(planner.query)
         windows = [window for window in planner.query.windows_us if window is not None]
         self.window_s = max(windows, default=HOUR_US) / 1e6
         self.recent, self.long = Moving(RECENT * self.window_s), Moving(LONG * self.window_s)
         self.totals = Moving()
-        self.history, self._steadily_better = History(self.window_s), ""
+        self.history = History(self.window_s, is_fallback=planner.waits_for_rows)
+        self._steadily_better = ""
+        self._is_chosen = False
+        """Whether a look has kept the fallback plan, or a migration has left it."""
         self.decision: Decision | None = None
         """The decision of the last look."""
         self._wanted: Migrate | None = None
@@ -106,9 +116,14 @@ class Reoptimizer:
         return self.classes if self.recent.sum(SKETCH_NS) <= allowed else ()
 
     @property
+    def is_fallback(self) -> bool:
+        return self.history.is_fallback
+
+    @property
     def pending(self) -> Decision | None:
-        """The decision that waits for approval."""
-        return self.decision if self._wanted is not None and self.asks and not self._is_approved else None
+        """The decision that waits for approval. To leave the fallback, which nobody has chosen, needs none."""
+        is_asking = self.asks and not self._is_approved and not self.is_fallback
+        return self.decision if self._wanted is not None and is_asking else None
 
     def approve(self) -> bool:
         """Approve the pending migration; False if there is none."""
@@ -132,7 +147,7 @@ class Reoptimizer:
         found: dict[str, Any] = {"cpuPerSecond": round(self.recent.cpu_s, 6)}
         if self.decision is not None:
             found |= {"reason": self.decision.reason, **self.decision.to_dict()}
-        return {**found, "pending": self.pending is not None}
+        return {**found, "fallback": self.is_fallback, "pending": self.pending is not None}
 
     def wish(self) -> Migrate | None:
         return None if self.pending is not None else self._wanted
@@ -152,12 +167,19 @@ class Reoptimizer:
         self._untold = []
         before_s, self._at_s = self._at_s, _time_s(after)
         self._note_migration(epoch, after, reports)
+        self._settle(is_chosen=self._is_chosen or not self.planner.is_fallback(plan))
         if not has_rows(epoch) or not reports or before_s is None or self._at_s is None or self._is_at_rest:
             return
         self._add(max(0.0, self._at_s - before_s), reports)
         self._note_outcome(after.slots)
         if after.migration is None and len(plan.trees) == 1 and len(plan.names) > 2 and self._is_due():
             self._look(plan)
+
+    def _settle(self, *, is_chosen: bool) -> None:
+        """Note whether the running plan was chosen."""
+        self._is_chosen = is_chosen
+        self.history = replace(self.history, is_fallback=not is_chosen)
+        self._is_at_rest = self._is_at_rest or (self._once and is_chosen)
 
     def _add(self, seconds: float, reports: Sequence[SlotReport]) -> None:
         epoch = Counted.of(reports)
@@ -170,7 +192,11 @@ class Reoptimizer:
 
     def _is_due(self) -> bool:
         assert self._at_s is not None
-        if self.recent.seconds < SEEN_MIN * self.window_s or self.totals.rows < ROWS_MIN:
+        if self.totals.rows < ROWS_MIN or self.recent.seconds <= 0:
+            return False
+        if self.is_fallback:
+            return True
+        if self.recent.seconds < SEEN_MIN * self.window_s:
             return False
         if self._planning_s > PLANNING_FREE_S + PLANNING_SHARE * self._epochs_cpu_s:
             return False
@@ -203,7 +229,7 @@ class Reoptimizer:
         assert self._at_s is not None
         began = self._clock()
         by = self.recent.assumptions(self.planner.query, self.classes)
-        seen = look_at(self.planner, plan, by, self._at_s)
+        seen = self._seen_by(by, plan)
         decision, history = decide(seen.look, self.history), noted(self.history, seen.look)
         if history.is_thrashing(self._at_s):
             seen, decision = self._steady_look(plan, history)
@@ -217,10 +243,16 @@ class Reoptimizer:
         """The same by the statistics of a long time."""
         assert self._at_s is not None
         by = self.long.assumptions(self.planner.query, self.classes)
-        seen = look_at(self.planner, plan, by, self._at_s)
+        seen = self._seen_by(by, plan)
         confirmed = self._steadily_better
         self._steadily_better = seen.look.best.plan if seen.look.is_better else ""
         return seen, decide(seen.look, _with_better(history, confirmed))
+
+    def _seen_by(self, by: Assumptions, plan: JoinPlan) -> Seen:
+        assert self._at_s is not None
+        exploration_s = self.planner.exploration_s if self.is_fallback else 0.0
+        filled = min(1.0, self.totals.seconds / self.window_s)
+        return look_at(self.planner, plan, by, self._at_s, filled=filled, exploration_s=exploration_s)
 
     def _keep(self, decision: Decision, seen: Seen) -> None:
         """A decision to migrate is a wish until it is carried out, or until a later look finds otherwise."""
@@ -231,6 +263,7 @@ class Reoptimizer:
                 self._wanted = Migrate(seen.plan, strategy_named(AUTO), decision.reason)
         else:
             self._wanted = None
+            self._settle(is_chosen=True)
         told = (decision.verdict, decision.look.best.plan if decision.look.is_better else "")
         if told != self._told:
             self._told = told
@@ -257,6 +290,7 @@ class Reoptimizer:
         if self._began is not None and not (isinstance(epoch, Switch) and epoch.move == "give up"):
             self._since = Moving(), self._began[1], self._began[2]
         self._began, self._told = None, ("", "")
+        self._settle(is_chosen=True)
 
     def _note_outcome(self, slots: int) -> None:
         """A window after a migration, tell what it has cost and gained."""
@@ -279,13 +313,15 @@ class Reoptimizer:
 
     def to_value(self) -> dict[str, Any]:
         """The statistics as JSON, for a checkpoint."""
-        return {"at_s": self._at_s, **{name: getattr(self, name).to_value() for name in ("recent", "long", "totals")}}
+        moving = {name: getattr(self, name).to_value() for name in ("recent", "long", "totals")}
+        return {"at_s": self._at_s, "is_chosen": self._is_chosen, **moving}
 
     def restore(self, value: Mapping[str, Any]) -> None:
         """Continue from the statistics of an earlier run."""
         for name in ("recent", "long", "totals"):
             getattr(self, name).restore(value[name])
         self._at_s = value["at_s"]
+        self._settle(is_chosen=bool(value.get("is_chosen", False)))
 
 
 def _with_better(history: History, plan: str) -> History:

@@ -112,6 +112,28 @@ def test_another_plan_than_at_the_last_look_waits():
     assert decide(look(2, 1.0, 0.5), history).verdict == "wait"
 
 
+def test_the_first_look_leaves_the_fallback_and_no_later_one_does():
+    young = History(WINDOW_S, is_fallback=True)
+    left = decide(look(2, 1.0, 0.5), young)
+    assert (left.verdict, left.to_dict()["fallback"]) == ("migrate", "P1")
+    assert left.reason.startswith("the query runs by the fallback plan; P2 saves 50% of the CPU")
+    assert decide(look(2, 1.0, 0.5), History(WINDOW_S)).verdict == "wait"
+    assert "fallback" not in decide(look(2, 1.0, 0.5), History(WINDOW_S)).to_dict()
+
+
+def test_a_fallback_that_is_good_enough_is_kept():
+    young = History(WINDOW_S, is_fallback=True)
+    assert decide(look(2, 1.0), young).verdict == "keep"
+    assert decide(look(2, 1.0, 0.9), young).verdict == "keep"
+    assert decide(look(2, 1.0, 0.5, cost=4.0), young).verdict == "keep", "it does not pay"
+
+
+def test_a_plan_of_the_kind_that_is_asked_for_is_worth_its_cpu():
+    seen = Look(0, Priced("P1", 1.0), Priced("P2", 2.0), 9.0, is_asked_for=True)
+    decision = decide(seen, History(WINDOW_S, is_fallback=True))
+    assert (decision.verdict, "option plan asks for" in decision.reason) == ("migrate", True)
+
+
 def test_a_decision_can_be_read():
     told = decide(look(2, 1.0, 0.5, cost=1.0), noted(START, look(0, 1.0, 0.5))).to_dict()
     assert (told["verdict"], told["plan"], told["bestPlan"]) == ("migrate", "P1", "P2")

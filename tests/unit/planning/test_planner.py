@@ -15,6 +15,7 @@ from watersmeet.optimizer.dominating import Budget
 from watersmeet.optimizer.strategies import optimise
 from watersmeet.plan.fingerprint import plan_text
 from watersmeet.plan.frame import STREAM
+from watersmeet.plan.tree import nodes_of
 from watersmeet.planning.learned import BY_CHANCE, Sample, hash_name
 from watersmeet.planning.planner import Planner
 from watersmeet.query.logical import JoinQuery, Stream, build_query
@@ -68,10 +69,22 @@ def test_a_sample_decides_where_no_rates_are_known():
     assert event.details["cpuSecondsPerSecond"] > 0
 
 
-def test_too_few_rows_decide_nothing():
-    plan, event = planner().plan_for(None)
-    assert plan_text(plan) == plan_text(planner().first_plan())
-    assert "fewer than 1,000 rows" in event.reason
+@pytest.mark.parametrize("asked", ["auto", "mjoin", "bjtree"])
+def test_a_small_batch_runs_by_the_fallback_which_keeps_leaf_stores_only(asked):
+    young = planner(asked)
+    plan, event = young.plan_for(None)
+    assert plan_text(plan) == event.details["plan"] == event.details["fallback"] == "(a b c d)"
+    assert "the fallback plan runs until the data is known" in event.reason
+    assert young.is_fallback(plan)
+    assert all(len(node.inputs) == 4 for tree in plan.trees for node in nodes_of(tree))
+
+
+def test_a_plan_that_was_chosen_or_asked_for_is_no_fallback():
+    assert not planner().is_fallback(planner().plan_for(sample())[0])
+    assert not planner("mjoin").is_fallback(planner("mjoin").plan_for(sample())[0])
+    assert not planner("(a b c d)").is_fallback(planner("(a b c d)").first_plan())
+    hinted = planner("mjoin", known=Assumptions(RATES, keys=KEYS))
+    assert not hinted.is_fallback(hinted.first_plan())
 
 
 def test_hints_on_all_rates_decide_at_once():

@@ -6,7 +6,7 @@ from itertools import islice
 import pyarrow as pa
 import pytest
 
-from tests.drifting import NAMES, RIGHT, WINDOW, X_OFTEN, Y_OFTEN, batches, drifting_query, reoptimizer, started
+from tests.drifting import MANY, NAMES, RIGHT, WINDOW, X_OFTEN, Y_OFTEN, batches, drifting_query, reoptimizer, started
 from tests.oracle import canonical
 from watersmeet.adaptation.coordinator import MOVING_MARK
 from watersmeet.adaptation.spill_policies import policy_named
@@ -103,6 +103,66 @@ def test_a_migration_waits_for_approval(run):
     engine.run(next(batches([(Y_OFTEN, 1)])))
     assert plan_text(engine.plan) == RIGHT[Y_OFTEN]
     assert adapts.pending is None
+
+
+FALLBACK = "(a b c)"
+
+
+def test_a_young_query_leaves_the_fallback_as_soon_as_there_are_rows(run):
+    """The first micro-batch covers an unknown time; the six after it have a thousand rows."""
+    adapts = reoptimizer()
+    engine = run([(X_OFTEN, 40)], tree=FALLBACK, adapts=adapts)
+    fixed = run([(X_OFTEN, 40)], tree=FALLBACK, name="fixed")
+    assert canonical(engine.all_results) == canonical(fixed.all_results)
+    left = engine.told_plans.index(RIGHT[X_OFTEN])
+    assert 5 <= left < WINDOW
+    assert engine.told_plans == [FALLBACK] * left + [RIGHT[X_OFTEN]] * (40 - left)
+    first = next(event for event in recorded(engine) if event["kind"] == "reoptimize")
+    assert (first["verdict"], first["fallback"], first["bestPlan"]) == ("migrate", FALLBACK, RIGHT[X_OFTEN])
+    (migration,) = [event for event in recorded(engine) if event["kind"] == "migrate"]
+    assert "the query runs by the fallback plan" in migration["reason"]
+    assert not adapts.is_fallback
+
+
+def test_while_it_runs_by_the_fallback_progress_says_so(run):
+    adapts = reoptimizer()
+    run([(X_OFTEN, 3)], tree=FALLBACK, adapts=adapts)
+    assert adapts.is_fallback
+    assert adapts.summary()["fallback"]
+
+
+def test_a_fallback_that_is_kept_is_chosen_also_after_a_restart(run):
+    """Hardly anything matches: one node stores least and costs no more."""
+    adapts = reoptimizer(plan="mjoin")
+    engine = run([((MANY, MANY), 12)], tree=FALLBACK, adapts=adapts)
+    assert kinds(engine)["migrate"] == 0
+    assert adapts.decision is not None
+    assert not adapts.is_fallback
+    again = reoptimizer(plan="mjoin")
+    assert again.is_fallback
+    again.restore(adapts.to_value())
+    assert not again.is_fallback
+
+
+def test_an_optimiser_that_is_off_leaves_the_fallback_once_and_measures_nothing_more(run):
+    adapts = reoptimizer(once=True, yields=True)
+    engine = run([(X_OFTEN, 30), (Y_OFTEN, 30)], tree=FALLBACK, adapts=adapts)
+    assert set(engine.told_plans) == {FALLBACK, RIGHT[X_OFTEN]}
+    assert engine.told_plans[-1] == RIGHT[X_OFTEN]
+    assert engine.coordinator.sketches == ()
+    chosen = run([(X_OFTEN, 1)], name="chosen", adapts=reoptimizer(once=True))
+    assert chosen.coordinator.sketches == (), "a plan that is no fallback is left alone at once"
+
+
+def test_to_leave_the_fallback_needs_no_approval(run):
+    adapts = reoptimizer(asks=True)
+    engine = run([(X_OFTEN, 12)], tree=FALLBACK, adapts=adapts)
+    assert plan_text(engine.plan) == RIGHT[X_OFTEN]
+
+
+def test_a_binary_tree_that_is_asked_for_comes_though_it_may_cost_more(run):
+    engine = run([((MANY, MANY), 12)], tree=FALLBACK, adapts=reoptimizer(plan="bjtree"))
+    assert plan_text(engine.plan) in RIGHT.values()
 
 
 def test_what_is_pending_is_withdrawn_when_the_data_changes_back(run):

@@ -15,7 +15,8 @@ def coordinator_of(plan: JoinPlan, planner: Planner, options: JoinOptions, last:
     """`last` is the last manifest of the checkpoint."""
     budget = options.memory_budget_bytes
     wishes = planner.wishes(last, options.rehearse)
-    return Coordinator(plan, options.slots, budget, spill_settings(options), wishes, _reoptimizer(planner, options))
+    reoptimizer = _reoptimizer(plan, planner, options)
+    return Coordinator(plan, options.slots, budget, spill_settings(options), wishes, reoptimizer)
 
 
 def spill_settings(options: JoinOptions) -> SpillSettings | None:
@@ -30,11 +31,13 @@ def spill_settings(options: JoinOptions) -> SpillSettings | None:
     )
 
 
-def _reoptimizer(planner: Planner, options: JoinOptions) -> Reoptimizer | None:
-    """The optimiser of the run; None if it is off, or if there is nothing to choose."""
+def _reoptimizer(plan: JoinPlan, planner: Planner, options: JoinOptions) -> Reoptimizer | None:
+    """The optimiser of the run; None if there is nothing to choose, or if it is off and the plan was chosen."""
     looks = options.reoptimize
-    if looks is None or len(planner.query.streams) < 3:
+    if len(planner.query.streams) < 3:
         return None
+    if looks is None:
+        return Reoptimizer(planner, yields=True, once=True) if planner.is_fallback(plan) else None
     return Reoptimizer(
         planner,
         interval_s=looks.interval_s,

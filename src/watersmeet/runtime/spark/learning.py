@@ -1,6 +1,8 @@
-"""A sample of the first micro-batch, read by three small Spark jobs without a shuffle: counts and times, keys, rows.
+"""A sample of a large first micro-batch, read by small Spark jobs without a shuffle: counts and times, keys, rows.
 
-`planning/learned.py` derives the statistics from the sample.
+`planning/learned.py` derives the statistics from the sample. A small batch is not worth a job: in a new JVM each takes
+seconds, and the optimiser corrects the plan after the next batches. Spark tells the bytes of files without a job. Of a
+source that does not tell its size, rows are counted.
 """
 
 from __future__ import annotations
@@ -17,18 +19,29 @@ from watersmeet.plan.layout import KeyValue, field_type
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.planning.first_rows import rows_to_sample
 from watersmeet.planning.learned import BY_CHANCE, Sample, columns_tested, hash_name, sampled_part
-from watersmeet.planning.planner import ROWS_MIN, Planner
+from watersmeet.planning.planner import Planner
 from watersmeet.query.expressions import Column
 from watersmeet.query.logical import JoinQuery
 from watersmeet.runtime.spark.source import KEEP
 
+LARGE_BYTES = 1 << 20
+"""A first micro-batch of less, by Spark's statistics, is small;"""
+LARGE_ROWS = 20_000
+"""and so is one of fewer rows."""
 FIXED_BYTES = 16
 """About the maximum bytes of a value of fixed width."""
 
 
 def plan_for_batch(planner: Planner, batch: DataFrame) -> tuple[JoinPlan, Event]:
     """The plan chosen by the first micro-batch, given as rows of the source frame, and the event that explains it."""
-    return planner.plan_for(sample_of(planner.query, batch, ROWS_MIN))
+    is_small = size_bytes(batch) < LARGE_BYTES
+    return planner.plan_for(None if is_small else sample_of(planner.query, batch, LARGE_ROWS))
+
+
+def size_bytes(batch: DataFrame) -> int:
+    """The bytes of a micro-batch by Spark's statistics, without running a job: about those of the files that it reads,
+    and more than any batch has if a source does not tell."""
+    return int(batch._jdf.queryExecution().optimizedPlan().stats().sizeInBytes())
 
 
 def sample_of(query: JoinQuery, batch: DataFrame, rows_min: int) -> Sample | None:

@@ -26,7 +26,7 @@ from watersmeet.observe.explain import explain_text
 from watersmeet.observe.group_cpu import with_cpu
 from watersmeet.observe.measured import measured
 from watersmeet.observe.progress import EpochProgress, merged_progress, with_closing
-from watersmeet.planning.planner import NOTHING_SEEN, Planner, explain_mode
+from watersmeet.planning.planner import FALLBACK, NOTHING_SEEN, Planner, explain_mode
 from watersmeet.runtime.spark import refusals
 from watersmeet.runtime.spark.driver import EpochDriver
 from watersmeet.runtime.spark.interrupt import end_with, last_words, settle, stop_quietly
@@ -293,6 +293,8 @@ class JoinQueryHandle:
                 self._query, self._driver.plan, self._resting.slots, self._epochs[-1] if self._epochs else None
             )
         )
+        if self._planner.is_fallback(self._driver.plan) and self._driver.coordinator.is_fallback:
+            print(FALLBACK)
         if mode == "extended":
             self._inner.explain(True)
         if mode == "cost":

@@ -20,7 +20,7 @@ from pyspark.sql.types import DataType, StringType, StructType, VariantType
 from watersmeet.errors import OptionError, QueryError
 from watersmeet.observe.explain import explain_text
 from watersmeet.optimizer.join_graph import RATE_MAX
-from watersmeet.planning.planner import WAITING, explain_mode
+from watersmeet.planning.planner import FALLBACK, explain_mode
 from watersmeet.query.cql import read_sql
 from watersmeet.query.logical import Stream, check_stream_name
 from watersmeet.query.registered import registered
@@ -304,7 +304,7 @@ class StreamJoin:
         planner, options = self._pieces.planner()
         print(explain_text(planner.query, planner.first_plan(), options.slots))
         if planner.waits_for_rows:
-            print(WAITING)
+            print(FALLBACK)
         if shown == "cost":
             print(f"\n{planner.costs_text()}")
         if shown == "diff":
