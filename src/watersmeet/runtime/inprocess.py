@@ -25,13 +25,12 @@ from watersmeet.epoch.migrating import ready_to_build
 from watersmeet.epoch.task import Outcome, SlotReport, intake_of
 from watersmeet.epoch.tasks import feeds_in, tasks_of
 from watersmeet.plan.default_tree import default_tree
-from watersmeet.plan.fingerprint import plan_text
 from watersmeet.plan.stages import JoinPlan, plan_join
 from watersmeet.query.logical import JoinQuery
 from watersmeet.runtime.inprocess_attempts import Attempts
 from watersmeet.runtime.inprocess_frames import require_no_spark
 from watersmeet.runtime.inprocess_log import BatchLog, LogInFiles, LogInMemory
-from watersmeet.runtime.inprocess_slots import Setup, Slots
+from watersmeet.runtime.inprocess_slots import Setup, Slots, was_migrated
 from watersmeet.state.checkpoint import Checkpoint
 from watersmeet.state.host_sweep import Drops, sweep_host
 from watersmeet.state.manifest import Manifest
@@ -50,7 +49,7 @@ class InProcessQuery:
         require_no_spark(query, self.plan)
         self.checkpoint = Checkpoint(folder)
         known = self.checkpoint.plan()
-        if known is not None and (known.is_in_transition or known.trees != plan_text(self.plan)):  # it was migrated
+        if known is not None and was_migrated(known, self.plan):
             self.plan = plan_in_words(query, known, given.partitions, given.mode)
         self.slots = Slots(query, self.plan, self.checkpoint, given)
         budget, policy = given.memory_budget_bytes, given.spill

@@ -25,6 +25,7 @@ from watersmeet.epoch.after import arrived
 from watersmeet.epoch.task import SlotReport, SlotTask
 from watersmeet.epoch.tasks import named
 from watersmeet.plan.aggregate import OutputMode
+from watersmeet.plan.fingerprint import plan_text
 from watersmeet.plan.partitioning import DEFAULT_PARTITIONS
 from watersmeet.plan.placement import Placement
 from watersmeet.plan.probe_orders import ProbeOrders
@@ -34,7 +35,7 @@ from watersmeet.plan.tree import Join
 from watersmeet.query.logical import JoinQuery, internal_name
 from watersmeet.runtime.inprocess_frames import Frames, Hash, pandas_hash
 from watersmeet.state.checkpoint import Checkpoint
-from watersmeet.state.manifest import Manifest, ResultFile
+from watersmeet.state.manifest import Manifest, PlanText, ResultFile
 from watersmeet.state.outbox import ResultFolder, ResultWriter, read_results, require_whole
 from watersmeet.state.tiers import Tiers
 
@@ -193,3 +194,8 @@ def drain(running: Generator[Emitted, None, SlotReport], into: list[Emitted]) ->
         except StopIteration as done:
             report: SlotReport = done.value
             return report
+
+
+def was_migrated(known: PlanText, plan: JoinPlan) -> bool:
+    """Whether a checkpoint's plan is another than the one given. Given probe orders may differ from run to run."""
+    return known.is_in_transition or known.trees != plan_text(plan) or bool(known.orders and not plan.orders)
