@@ -23,13 +23,13 @@ REOPTIMIZER_MUTANTS = [
     ),
     Mutant(
         "one look is enough",
-        "adaptation.reoptimizer:decide",
+        "adaptation.reoptimizer:_waits",
         "if history.better != look.best.plan or look.at_s",
         "if False and look.at_s",
     ),
     Mutant(
         "any other plan confirms a look",
-        "adaptation.reoptimizer:decide",
+        "adaptation.reoptimizer:_waits",
         "if history.better != look.best.plan or",
         "if not history.better or",
     ),
@@ -47,7 +47,7 @@ REOPTIMIZER_MUTANTS = [
     ),
     Mutant(
         "there is no rest after a migration",
-        "adaptation.reoptimizer:decide",
+        "adaptation.reoptimizer:_waits",
         "if history.migrated_s is not None and",
         "if False and",
     ),
