@@ -11,7 +11,7 @@ MIGRATION_MUTANTS = [
     ),
     Mutant(
         "combinations of stored rows are forgotten",
-        "engine.rebuild:_rebuilt_by_nodes",
+        "engine.rebuild:stores_built",
         "if store in building:\n",
         "if False:\n",
     ),
@@ -125,9 +125,9 @@ MIGRATION_MUTANTS = [
     ),
     Mutant(
         "stored rows are fed twice",
-        "epoch.after:manifest_after",
+        "epoch.migrating:fed_up_to",
         "fed=high",
-        "fed=max(after.migration.fed + 1, high - 1)",
+        "fed=max(manifest.migration.fed + 1, high - 1)",
     ),
     Mutant(
         "stored rows are not pinned",
@@ -216,20 +216,14 @@ MIGRATION_MUTANTS = [
     Mutant(
         "complete groups are asked again",
         "epoch.tasks:_reads",
-        "else (fed, plan.partitions)",
-        "else (0, plan.partitions)",
+        "_fed(manifest), plan.partitions",
+        "0, plan.partitions",
     ),
     Mutant(
         "a store is not completed",
         "engine.rebuild:completing",
         "return [(store, run) for store in lacks for run in rows[store]]",
         "return []",
-    ),
-    Mutant(
-        "stores are completed from running stores",
-        "engine.rebuild:rebuild_step",
-        "if plan.since is None:",
-        "if True:",
     ),
     Mutant(
         "a chunk completes all groups",
@@ -240,20 +234,20 @@ MIGRATION_MUTANTS = [
     Mutant(
         "a batch forgets which groups it has completed",
         "epoch.after:manifest_after",
-        "fed=completes[1]",
-        "fed=completes[0]",
+        "fed_up_to(after, plan, completes[1])",
+        "fed_up_to(after, plan, completes[0])",
     ),
     Mutant(
         "a plan that is completed may spill",
         "plan.spillable:kept_because",
-        "if plan.stages[stage].is_marked or plan.since is not None:",
-        "if plan.stages[stage].is_marked:",
+        "plan.since is not None or ",
+        "",
     ),
     Mutant(
         "a plan whose rows are marked may spill",
         "plan.spillable:kept_because",
-        "if plan.stages[stage].is_marked or plan.since is not None:",
-        "if plan.since is not None:",
+        "plan.stages[stage].is_marked or ",
+        "",
         crashes="closed rows have no marks",
     ),
     Mutant(
@@ -261,5 +255,61 @@ MIGRATION_MUTANTS = [
         "engine.marks:as_laid_out",
         " and run.payload.schema.names[-1] == layout.payload.names[-1]",
         "",
+    ),
+    Mutant(
+        "a plan that hands groups over may spill",
+        "plan.spillable:kept_because",
+        " or is_handed_over(plan)",
+        "",
+        crashes="closed groups are in two shapes",
+    ),
+    Mutant(
+        "groups that are handed over are joined by the old plan",
+        "engine.sides:Sides.__init__",
+        "Groups.between(task.handed_over, plan.partitions), ",
+        "Groups.between(0, plan.partitions), ",
+    ),
+    Mutant(
+        "the new plan joins all groups",
+        "engine.sides:Sides.__init__",
+        "Groups.between(0, task.handed_over)",
+        "Groups.between(0, plan.partitions)",
+    ),
+    Mutant(
+        "groups are handed over without the rows of their micro-batch",
+        "engine.step:_run_sides",
+        "sides.handed_over(*task.completes)",
+        "Sides(plan, task, _runs_by_store(spilled.layers, len(stores_of(plan, task))), scratch, tally)"
+        ".handed_over(*task.completes)",
+    ),
+    Mutant(
+        "what is handed over is not built",
+        "engine.sides:Sides.handed_over",
+        "for store in building for run in rows[store]]",
+        "for store in building[1:] for run in rows[store]]",
+    ),
+    Mutant(
+        "a chunk hands over other groups",
+        "engine.sides:Sides.handed_over",
+        "groups = Groups.between(low, high)",
+        "groups = Groups.between(low + 1, high + 1)",
+    ),
+    Mutant(
+        "results that both plans store are stored by one",
+        "engine.sides:Sides.take_arrived",
+        "zip(self._works, self._numbers, strict=True)",
+        "zip(self._works[1:], self._numbers[1:], strict=True)",
+    ),
+    Mutant(
+        "an abort keeps stores that have lost groups",
+        "epoch.migrating:ready_to_build",
+        "manifest = without_other_stores(manifest, old.towards)",
+        "pass",
+    ),
+    Mutant(
+        "groups are handed over, but not noted",
+        "epoch.tasks:_task",
+        "_fed(before) if is_handed_over(plan) else 0",
+        "0",
     ),
 ]

@@ -16,7 +16,14 @@ import pyarrow as pa
 
 from watersmeet.adaptation.clean_up import BYTES_AT_ONCE, cleaning_orders
 from watersmeet.adaptation.ledger import DEFAULT_UPKEEP, GroupLedger
-from watersmeet.adaptation.migration import ROWS_AT_ONCE, first_step, given_up, next_step, next_to_complete
+from watersmeet.adaptation.migration import (
+    ROWS_AT_ONCE,
+    first_step,
+    given_up,
+    next_step,
+    next_to_complete,
+    rows_of_group,
+)
 from watersmeet.adaptation.migration_choice import predicted_s
 from watersmeet.adaptation.pace import Pace
 from watersmeet.adaptation.rehearsal import Entry, due
@@ -37,6 +44,7 @@ from watersmeet.epoch.kinds import (
     Order,
     Spill,
     Switch,
+    chunk_of,
     has_rows,
     orders_of,
 )
@@ -234,8 +242,9 @@ class Coordinator:
         self.ledger.add(reports, with_rows=has_rows(epoch))
         if has_rows(epoch):
             self.pace.note_batch(reports, self.slots)
-        if isinstance(epoch, Backfill | Complete) or (isinstance(epoch, Batch) and epoch.completes is not None):
-            self.pace.note_chunk(reports, self.slots)
+        if (chunk := chunk_of(epoch)) is not None:
+            rows = rows_of_group(self.plan, after) * (chunk[1] - chunk[0])
+            self.pace.note_chunk(rows, reports, self.slots)
         for report in reports:
             counts = report.counts
             self._held[report.slot][report.stage] = Held(

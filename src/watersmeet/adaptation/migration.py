@@ -12,9 +12,10 @@
 *Draining* is the paper's: owed results are emitted, and all state becomes active.
 
 On a parallel track the new plan starts empty and makes the results of new rows; the old plan makes all others. In a
-backfill the old plan emits all results until the end. The new plan's state grows beside it and emits nothing. It takes
-in arriving rows, and stored rows, which are fed group by group as if they arrived. Each combination is made when its
-last row comes in, so once. Just in time, the new plan emits all results from the beginning, and makes the rows that its
+backfill groups are handed over range by range (`plan/handover.py`), with each micro-batch a chunk. If rows must be
+exchanged, the old plan emits all results until the end, and the new plan's state grows beside it. It takes in arriving
+rows, and stored rows, which are fed group by group as if they arrived. Each combination is made when its last row
+comes in, so once. Just in time, the new plan emits all results from the beginning, and makes the rows that its
 stores lack when they are asked for (`plan/completion.py`). If the new plan shares all its stores, any strategy is one
 epoch that touches no row.
 """
@@ -32,9 +33,10 @@ from watersmeet.epoch.owing import extents_of_stage
 from watersmeet.epoch.protocol import Migrate, State
 from watersmeet.epoch.task import expired
 from watersmeet.errors import OptionError, unknown_name
-from watersmeet.plan.completion import completed, lacking, to_complete
+from watersmeet.plan.completion import completed, to_complete
+from watersmeet.plan.handover import is_handed_over
 from watersmeet.plan.stages import JoinPlan
-from watersmeet.plan.state_matching import Built, Rebuild, leaf_stores, pins, rebuild
+from watersmeet.plan.state_matching import Built, leaf_stores, pins, rebuild
 from watersmeet.plan.transition import feeds_of, in_transition, is_parallel, running_alone, side_by_side
 from watersmeet.state.groups import Groups
 from watersmeet.state.manifest import Manifest
@@ -132,13 +134,10 @@ def next_step(
     assert going is not None
     if is_parallel(plan):
         return _end(plan, last, _all_stores(plan, last.slots)) if expired(going.until_us, last.watermark_us) else None
-    if plan.since is not None:
-        if (chunk := next_to_complete(plan, last, rows_at_once)) is not None:
-            built = tuple(
-                tuple(lacking(plan, stage, slot) for slot in range(last.slots)) for stage in range(len(plan.stages))
-            )
-            return Complete(*chunk, built)
-        return Switch(completed(plan), "end", going.strategy, going.reason, asked=going.asked)
+    if (chunk := next_to_complete(plan, last, rows_at_once)) is not None:
+        return Complete(*chunk)
+    if plan.since is not None or is_handed_over(plan):
+        return Switch(plan.towards or completed(plan), "end", going.strategy, going.reason, asked=going.asked)
     if going.fed < plan.partitions:
         return Backfill(going.fed, _fed_next(plan, last, going.fed, rows_at_once), feeds_of(plan))
     if orders := _draining(plan, last, bytes_at_once):
@@ -148,11 +147,12 @@ def next_step(
 
 
 def next_to_complete(plan: JoinPlan, last: Manifest, rows_at_once: int) -> tuple[int, int] | None:
-    """The groups to complete next, in a plan whose stores lack rows; None if there are none."""
+    """The groups to complete or hand over next; None if there are none."""
     going = last.migration
-    if plan.since is None or going is None or going.fed >= plan.partitions:
+    if going is None or going.fed >= plan.partitions:
         return None
-    if expired(going.until_us, last.watermark_us):
+    lacks = plan.since is not None and not expired(going.until_us, last.watermark_us)
+    if not lacks and not is_handed_over(plan):
         return None
     return going.fed, _fed_next(plan, last, going.fed, rows_at_once)
 
@@ -177,19 +177,27 @@ def given_up(plan: JoinPlan, last: Manifest, reason: str) -> Epoch | None:
     going = last.migration
     if going is None:
         return None
-    if plan.since is None:
-        return Switch(running_alone(plan), "give up", going.strategy, reason)
-    how: Rebuild = rebuild(plan, plan.since, last.slots)
-    return Build(plan.since, how, going.strategy, reason, gives_up=True)
+    if plan.since is not None:
+        how = rebuild(plan, plan.since, last.slots)
+        return Build(plan.since, how, going.strategy, reason, gives_up=True)
+    old = running_alone(plan)
+    if is_handed_over(plan) and going.fed and plan.towards is not None:
+        return Build(old, rebuild(plan.towards, old, last.slots), going.strategy, reason, gives_up=True)
+    return Switch(old, "give up", going.strategy, reason)
 
 
 def _fed_next(plan: JoinPlan, last: Manifest, fed: int, rows_at_once: int) -> int:
     """The group up to which stored rows are read next, so that each slot reads about `rows_at_once` rows."""
-    slots = range(last.slots)
-    names = [[layout.name for layout in pins(plan, slot)] for slot in slots]
-    rows = max(sum(extent.rows for extent in last.of(slot, names[slot])) for slot in slots)
-    groups = plan.partitions * rows_at_once // max(1, rows)
+    groups = int(rows_at_once / max(1.0, rows_of_group(plan, last)))
     return min(plan.partitions, fed + max(1, plan.partitions // CHUNKS_MAX, groups))
+
+
+def rows_of_group(plan: JoinPlan, last: Manifest) -> float:
+    """The stored rows that a chunk of one group reads, on a slot."""
+    slots = range(last.slots)
+    stores = [pins(plan, slot) or list(leaf_stores(plan).values()) for slot in slots]
+    names = [[layout.name for layout in found] for found in stores]
+    return max(sum(extent.rows for extent in last.of(slot, names[slot])) for slot in slots) / plan.partitions
 
 
 def _draining(plan: JoinPlan, last: Manifest, bytes_at_once: int) -> tuple[Clean, ...]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from watersmeet.epoch.task import SlotReport
-from watersmeet.state.measures import BUILD_NS, CPU_TIMES
+from watersmeet.state.measures import BUILD_NS, BUILT_ROWS, CPU_TIMES, INSERT_NS, INSERTED, Counts
 
 SHARE = 0.3
 """Of the CPU time of a micro-batch."""
@@ -41,11 +41,17 @@ class Pace:
 
     def note_batch(self, reports: Sequence[SlotReport], slots: int) -> None:
         spent_ns = sum(report.counts.of(measure) for report in reports for measure in CPU_TIMES)
-        self._batches_s.append(spent_ns / 1e9 / slots)
+        self._batches_s.append((spent_ns - sum(_stored_ns(report.counts) for report in reports)) / 1e9 / slots)
 
-    def note_chunk(self, reports: Sequence[SlotReport], slots: int) -> None:
-        spent_s = sum(report.counts.of(BUILD_NS) for report in reports) / 1e9 / slots
-        if self.batch_s is None or not spent_s:
+    def note_chunk(self, rows: float, reports: Sequence[SlotReport], slots: int) -> None:
+        """Note a chunk that has read so many rows on a slot."""
+        spent_ns = sum(report.counts.of(BUILD_NS) + _stored_ns(report.counts) for report in reports)
+        if self.batch_s is None or not spent_ns:
             return
-        factor = min(FACTOR, max(1 / FACTOR, SHARE * self.batch_s / spent_s))
-        self._rows = max(1, min(self._rows_max, round(self._rows * factor)))
+        factor = min(FACTOR, max(1 / FACTOR, SHARE * self.batch_s / (spent_ns / 1e9 / slots)))
+        self._rows = max(1, min(self._rows_max, round(rows * factor)))
+
+
+def _stored_ns(counts: Counts) -> float:
+    """The time to store the rows of a chunk that is a part of a micro-batch."""
+    return counts.of(INSERT_NS) * counts.of(BUILT_ROWS) / max(1, counts.of(INSERTED))

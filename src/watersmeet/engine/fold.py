@@ -57,6 +57,9 @@ MEMORY_PER_ALIVE = 1.45
 MEMORY_MIN = 1 << 16
 """The bytes that may always be in memory: a file with few rows is mostly metadata."""
 
+CLOSED_LEFT = 0.8
+"""Of the allowance: with less left, closed buckets are merged in later epochs. Many close at once after a migration."""
+
 
 def fold(
     plan: JoinPlan,
@@ -120,8 +123,9 @@ def _written(
         for layer in _layers_of(stores, chunk, width, bounds, keep):
             shelves[layer.bucket].append(layer)
     work = _Work(task, plan.partitions, merging, merge, layers, arrived)
-    closed_ones = {bucket: closed(bucket, width, bound) for bucket in shelves}
-    for bucket, shelf in sorted(shelves.items()):
+    merges_closed = task.build is None and task.completes is None  # a chunk of a migration has rows of every bucket
+    closed_ones = {bucket: merges_closed and closed(bucket, width, bound) for bucket in shelves}
+    for bucket, shelf in sorted(shelves.items(), reverse=True):
         shelves[bucket] = work.merge_small(shelf, is_closed=closed_ones[bucket])
     for bucket, shelf in sorted(shelves.items()):
         shelves[bucket] = work.merge_share(shelf, is_closed=closed_ones[bucket])
@@ -196,13 +200,14 @@ class _Work:
         self.lengths = merging.bounded(self.allowance)
 
     def merge_small(self, shelf: Sequence[Layer], *, is_closed: bool) -> list[Layer]:
-        """The layers of a bucket, with small ones merged."""
+        """The layers of a bucket, with small ones merged. If much was merged before, a closed bucket waits."""
         sides: tuple[list[Layer], list[Layer]] = [], []
         for layer in shelf:
             sides[self._is_small(layer)].append(layer)
         large, small = sides
         lengths = [self._length(layer, self.lengths) for layer in small]
-        groups = merge_groups(lengths, self.merging, is_closed=is_closed, rows_max=self.allowance)
+        has_turn = self.left >= CLOSED_LEFT * self.allowance
+        groups = merge_groups(lengths, self.merging, is_closed=is_closed and has_turn, rows_max=self.allowance)
         made = [merged([small[i] for i in group], self.merge) for group in groups]
         self.left -= sum(lengths[i] for group in groups for i in group)
         gone = {i for group in groups for i in group}

@@ -46,16 +46,16 @@ class Missing:
         for i in incomplete:
             held[i] = self._rows(stores[i], delta)
         origin = min(incomplete or range(len(held)), key=lambda i: sum(run.rows for run in held[i]))
-        asked = held[origin] if incomplete else _merged([_of_keys(run, delta) for run in held[origin]])
+        asked = held[origin] if incomplete else few_runs([_of_keys(run, delta) for run in held[origin]])
         above = next(n for n in self._nodes if n.first_store <= store < n.first_store + len(n.inputs))
         layout = above.inputs[store - above.first_store]
         targets = [[] if i == origin else runs for i, runs in enumerate(held)]
         joined = (joined for run in asked for joined in probe(node, origin, run, targets))
-        return _merged([run for one in joined for run in runs_of(one, layout, self._partitions)])
+        return few_runs([run for one in joined for run in runs_of(one, layout, self._partitions)])
 
 
-def _merged(runs: Sequence[Run]) -> list[Run]:
-    """Few runs, because each of them is probed by, or probes, all others."""
+def few_runs(runs: Sequence[Run]) -> list[Run]:
+    """The same rows in few runs, because each run probes, or is probed by, all others."""
     found = [run for run in runs if run.rows]
     return merge_runs(found) if len(found) > 1 else found
 

@@ -8,12 +8,12 @@ once, and its results become the store above it. Stores that the old plan had un
     stages                             └──▶ results of the topmost node, for other stages that build
 
 All rows are old: none is late, and none counts as an arrival. The results of the query are not computed again. A plan
-that runs already (`plan/completion.py`) is completed in the same way, from pinned stores and some groups at a time.
+that runs already is completed in the same way, some groups at a time (`plan/completion.py`, `plan/handover.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Container, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -26,6 +26,7 @@ from watersmeet.engine.emission import Emitted, emit, runs_of
 from watersmeet.engine.fold import fold
 from watersmeet.engine.inbox import deltas_of
 from watersmeet.engine.mjoin import probe
+from watersmeet.engine.on_demand import few_runs
 from watersmeet.engine.opening import open_state, read_state
 from watersmeet.engine.partials import Joined, Partials
 from watersmeet.engine.statistics import Tally
@@ -106,10 +107,9 @@ def rebuild_step(
             if stage.hops:
                 rows = yield from _rebuilt_by_hops(plan, task, taken)
             else:
-                held = _pinned_rows(plan, task, tiers)
-                if plan.since is None:
-                    for store, run in (pair for layer in layers for pair in layer.runs):
-                        held[store].append(run)
+                held: Rows = [[] for _ in stores_of(plan, task)]
+                for store, run in (pair for layer in layers for pair in layer.runs):
+                    held[store].append(run)
                 rows = yield from _rebuilt_by_nodes(plan, task, held, taken, scratch)
         built = [(store, run) for store in task.build for run in rows[store]]
         copies = Scratch(tiers.folder_of_scratch(), cleanup)
@@ -117,21 +117,16 @@ def rebuild_step(
     return unheard(report)
 
 
-def completing(
-    plan: JoinPlan, task: SlotTask, tiers: Tiers, scratch: Scratch
-) -> Generator[Emitted, None, list[tuple[int, Run]]]:
-    """The rows of some groups that stores of a running plan lack, with the stores; nothing is sent on."""
+def completing(plan: JoinPlan, task: SlotTask, tiers: Tiers, scratch: Scratch) -> list[tuple[int, Run]]:
+    """The rows of some groups that stores of a running plan lack, with the stores."""
     assert task.completes is not None
     lacks = lacking(plan, task.stage, task.slot)
-    chunk = replace(task, build=lacks, reads=tuple(within(extents, *task.completes) for extents in task.reads))
-    rows = yield from _rebuilt_by_nodes(plan, chunk, _pinned_rows(plan, chunk, tiers), [], scratch)
+    chunk = replace(task, reads=tuple(within(extents, *task.completes) for extents in task.reads))
+    found = pinned_runs(plan, chunk, tiers)
+    held = [found.get(store, []) for store in range(len(stores_of(plan, task)))]
+    held = [few_runs(runs) for runs in held]
+    rows = stores_built(plan.stages[task.stage].shape(task.slot), lacks, held, plan.partitions, scratch)
     return [(store, run) for store in lacks for run in rows[store]]
-
-
-def _pinned_rows(plan: JoinPlan, task: SlotTask, tiers: Tiers) -> Rows:
-    """By store of the slot, the rows of pinned stores."""
-    found = pinned_runs(plan, task, tiers)
-    return [found.get(store, []) for store in range(len(stores_of(plan, task)))]
 
 
 def pinned_runs(plan: JoinPlan, task: SlotTask, tiers: Tiers) -> dict[int, list[Run]]:
@@ -158,23 +153,30 @@ def _rebuilt_by_nodes(
 ) -> Generator[Emitted, None, Rows]:
     """The rows of all stores of a stage whose nodes share a key."""
     stage, building = plan.stages[task.stage], set(task.build or ())
-    nodes, rows = stage.shape(task.slot), held
+    nodes = stage.shape(task.slot)
     for node in nodes:
         for store, source in enumerate(node.stage_inputs, node.first_store):
             if store in building and source is not None:
-                rows[store] = taken[source]
-    for number, node in enumerate(nodes):
-        above = next((parent for parent in nodes if number in parent.children), None)
-        if above is None:
-            if task.joins:
-                for joined in _all_results(node, rows):
-                    yield from emit(plan, stage.feeds, joined)
-            continue
+                held[store] = taken[source]
+    rows = stores_built(nodes, building, held, plan.partitions, scratch)
+    if task.joins:
+        for joined in _all_results(nodes[-1], rows):
+            yield from emit(plan, stage.feeds, joined)
+    return rows
+
+
+def stores_built(
+    nodes: Sequence[NodePlan], building: Container[int], rows: Rows, partitions: int, scratch: Scratch
+) -> Rows:
+    """The rows of all stores of a shape. Those that are built are added to `rows`: a node joins what its inputs have,
+    children first, and the topmost node nothing."""
+    for number, node in enumerate(nodes[:-1]):
+        above = next(parent for parent in nodes if number in parent.children)
         place = above.children.index(number)
         store = above.first_store + place
         if store in building:
             for joined in _all_results(node, rows):
-                made = runs_of(joined, above.inputs[place], plan.partitions)
+                made = runs_of(joined, above.inputs[place], partitions)
                 rows[store] += [scratch.keep(store, run) for run in made]
     return rows
 

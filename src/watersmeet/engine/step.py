@@ -31,6 +31,7 @@ from watersmeet.engine.opening import open_state, read_state
 from watersmeet.engine.owed import owed_at_expiry, owed_in_groups
 from watersmeet.engine.partials import Joined
 from watersmeet.engine.rebuild import completing, pinned_runs, rebuild_step, unheard
+from watersmeet.engine.sides import Sides
 from watersmeet.engine.statistics import Tally
 from watersmeet.engine.work import Scratch, Work
 from watersmeet.epoch.pairs import add_rows
@@ -40,6 +41,7 @@ from watersmeet.plan.stages import HopPlan, JoinPlan, Place, StagePlan
 from watersmeet.state.manifest import ACTIVE
 from watersmeet.state.measures import (
     BUILD_NS,
+    BUILT_ROWS,
     INSERT_NS,
     INTERMEDIATE,
     JOINED,
@@ -84,7 +86,8 @@ def step(
             with tally.spent_on(SPILL_NS):
                 spilled = close_groups(plan, task, layers, tiers)
             tally.count(SPILLED_BYTES, spilled.bytes_of(task.epoch + 2))
-            arrived = yield from _run_nodes(plan, task, spilled, inbox, tiers, tally, scratch)
+            run = _run_sides if plan.stages[task.stage].successors else _run_nodes
+            arrived = yield from run(plan, task, spilled, inbox, tiers, tally, scratch)
         copies = Scratch(tiers.folder_of_scratch(), cleanup)
         report = fold(plan, task, spilled.layers, arrived, tiers, tally, merging, spilled=spilled, keep=copies.keep)
         return unheard(report) if plan.stages[task.stage].is_built else report
@@ -151,11 +154,40 @@ def _run_nodes(
     work.count_rows(task.stage, there)
     if task.completes is not None:
         with tally.spent_on(BUILD_NS):
-            arrived.append((yield from completing(plan, task, tiers, scratch)))
+            arrived.append(completing(plan, task, tiers, scratch))
+        _count_built(tally, arrived[-1])
     if task.clean is not None:
         yield from _owed(plan, task, _cleaned(plan, task, spilled, work, tiers), tally)
         arrived.append(work.take_arrived())
     return arrived
+
+
+def _run_sides(
+    plan: JoinPlan,
+    task: SlotTask,
+    spilled: Spilled,
+    inbox: Iterable[list[list[Run]]],
+    _: Tiers,
+    tally: Tally,
+    scratch: Scratch,
+) -> Generator[Emitted, None, Arrived]:
+    """A stage whose groups are handed over to another plan. Nothing is owed there."""
+    sides = Sides(plan, task, _runs_by_store(spilled.layers, len(stores_of(plan, task))), scratch, tally)
+    arrived: Arrived = []
+    for deltas in inbox:
+        for joined in sides.results(deltas):
+            yield from _emit(plan, task.stage, plan.stages[task.stage].feeds, joined, tally)
+        arrived.append(sides.take_arrived())
+    sides.count_rows()
+    if task.completes is not None:
+        with tally.spent_on(BUILD_NS):
+            arrived.append(sides.handed_over(*task.completes))
+        _count_built(tally, arrived[-1])
+    return arrived
+
+
+def _count_built(tally: Tally, rows: Sequence[tuple[int, Run]]) -> None:
+    tally.count(BUILT_ROWS, sum(run.rows for _, run in rows))
 
 
 def _expiring(plan: JoinPlan, task: SlotTask, spilled: Spilled, work: Work, tiers: Tiers) -> Iterator[Joined]:

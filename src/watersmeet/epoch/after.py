@@ -13,7 +13,7 @@ from typing import Literal
 from watersmeet.epoch.events import Event
 from watersmeet.epoch.frontiers import debts, frontier
 from watersmeet.epoch.kinds import Backfill, Batch, Build, Cleaning, Closing, Complete, Epoch, Switch, Takeover, shows
-from watersmeet.epoch.migrating import switched, without_other_stores
+from watersmeet.epoch.migrating import fed_up_to, switched, without_other_stores
 from watersmeet.epoch.pairs import with_pairs
 from watersmeet.epoch.task import Intake, Outcome, SlotReport, later
 from watersmeet.errors import CheckpointError
@@ -162,16 +162,15 @@ def manifest_after(
     )
     match epoch:
         case Batch(number, _, offsets, completes):
-            if completes is not None and after.migration is not None:
-                after = replace(after, migration=replace(after.migration, fed=completes[1]))
+            if completes is not None:
+                after = fed_up_to(after, plan, completes[1])
             return _with_times(plan, replace(after, batch=number, offsets=offsets), intake, clock)
         case Cleaning() | Closing() | Takeover():
             return after
         case Build():
             return without_other_stores(replace(after, migration=None), plan)
-        case Backfill(_, high, _) | Complete(_, high, _):
-            assert after.migration is not None
-            return replace(after, migration=replace(after.migration, fed=high))
+        case Backfill(_, high, _) | Complete(_, high):
+            return fed_up_to(after, plan, high)
         case Switch():
             return switched(after, epoch)
 

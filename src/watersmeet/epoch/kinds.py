@@ -59,7 +59,7 @@ class Batch:
     offsets: Offsets | None = None
     """The offsets in Spark's log at which the batch ends."""
     completes: tuple[int, int] | None = None
-    """A range of groups whose missing rows are added to stores as well (`plan/completion.py`)."""
+    """A range of groups whose missing rows are added to stores as well, or that are handed over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +109,11 @@ class Backfill:
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """The rows of groups in [low, high) that stores lack are added (`plan/completion.py`), while sources are silent."""
+    """While sources are silent, the rows of groups in [low, high) that stores lack are added (`plan/completion.py`), or
+    the groups are handed over to another plan (`plan/handover.py`)."""
 
     low: int
     high: int
-    lacking: Built
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +162,17 @@ def orders_of(epoch: Epoch) -> tuple[Order, ...]:
 
 def has_rows(epoch: Epoch) -> bool:
     return isinstance(epoch, Batch)
+
+
+def chunk_of(epoch: Epoch) -> tuple[int, int] | None:
+    """The range of groups that an epoch feeds, completes or hands over; None if there is none."""
+    match epoch:
+        case Backfill(low, high) | Complete(low, high):
+            return low, high
+        case Batch(completes=chunk):
+            return chunk
+        case _:
+            return None
 
 
 def stages_of(plan: JoinPlan, epoch: Epoch) -> range:

@@ -10,17 +10,20 @@ from dataclasses import replace
 
 from watersmeet.epoch.kinds import Switch
 from watersmeet.plan.buckets import bucket_width_us
+from watersmeet.plan.handover import is_handed_over, left_behind
 from watersmeet.plan.layout import BUILD, StoreName
 from watersmeet.plan.partitioning import even_assignment
 from watersmeet.plan.placement import Placement
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.plan.state_matching import Built, leaf_stores, pins, store_names
-from watersmeet.state.manifest import ExtentRef, Manifest, MigrationState, SlotState
+from watersmeet.state.manifest import ExtentRef, Manifest, MigrationState, SlotState, within
 
 
 def ready_to_build(manifest: Manifest, old: JoinPlan, new: JoinPlan) -> Manifest:
     """The state of the old plan, prepared for the build of the new one: groups of new keys have slots, and extents are
     in the time buckets of their new stages."""
+    if is_handed_over(old) and old.towards is not None and manifest.migration is not None and manifest.migration.fed:
+        manifest = without_other_stores(manifest, old.towards)  # other stores have lost groups
     owners = dict(manifest.placement.owners)
     for key in _keys(new):
         owners.setdefault(key, even_assignment(new.partitions, manifest.slots))
@@ -35,14 +38,31 @@ def without_other_stores(manifest: Manifest, plan: JoinPlan) -> Manifest:
         {name: mine for name, mine in state.items() if name in store_names(plan, slot)}
         for slot, state in enumerate(manifest.extents)
     )
-    used = {extent.segment for state in extents for mine in state.values() for extent in mine}
     owners = {key: mine for key, mine in manifest.placement.owners.items() if key in keys}
-    return replace(
-        manifest,
-        placement=Placement(manifest.slots, owners),
-        extents=extents,
-        segments={name: ref for name, ref in manifest.segments.items() if name in used},
-    )
+    return _with_extents(replace(manifest, placement=Placement(manifest.slots, owners)), extents)
+
+
+def fed_up_to(manifest: Manifest, plan: JoinPlan, high: int) -> Manifest:
+    """The state after a chunk of a migration: groups below `high` are fed, complete or handed over. In the last case
+    they leave the stores that only the old plan has."""
+    assert manifest.migration is not None
+    extents = manifest.extents
+    if is_handed_over(plan):
+        extents = tuple(_without_groups(plan, state, slot, high) for slot, state in enumerate(extents))
+    return _with_extents(replace(manifest, migration=replace(manifest.migration, fed=high)), extents)
+
+
+def _without_groups(plan: JoinPlan, state: SlotState, slot: int, high: int) -> SlotState:
+    gone = left_behind(plan, slot)
+    cut = {name: within(mine, high, plan.partitions) if name in gone else mine for name, mine in state.items()}
+    return {name: mine for name, mine in cut.items() if mine}
+
+
+def _with_extents(manifest: Manifest, extents: tuple[SlotState, ...]) -> Manifest:
+    """The state with other extents, and without segments that none of them needs."""
+    used = {extent.segment for state in extents for mine in state.values() for extent in mine}
+    segments = {name: ref for name, ref in manifest.segments.items() if name in used}
+    return replace(manifest, extents=extents, segments=segments)
 
 
 def switched(manifest: Manifest, epoch: Switch) -> Manifest:

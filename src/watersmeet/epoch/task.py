@@ -98,6 +98,8 @@ class SlotTask:
     """In a build epoch: whether results of the topmost node, or of the hops, are sent on."""
     completes: tuple[int, int] | None = None
     """A range of groups: the rows of these that stores lack are added after the join."""
+    handed_over: int = 0
+    """Groups below this number are run by the plan to which groups are handed over (`plan/handover.py`)."""
     is_old: bool = False
     """Whether the rows come from stores: none of them is late or newly arrived."""
     shares: Mapping[str, float] = field(default_factory=dict)

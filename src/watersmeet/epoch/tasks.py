@@ -24,6 +24,7 @@ from watersmeet.epoch.memory_shares import MemoryShares
 from watersmeet.epoch.owing import extents_of_stage
 from watersmeet.epoch.task import SlotTask
 from watersmeet.plan.completion import pinned
+from watersmeet.plan.handover import is_handed_over
 from watersmeet.plan.spillable import kept_because
 from watersmeet.plan.stages import Index, JoinPlan
 from watersmeet.plan.state_matching import Feed
@@ -103,12 +104,11 @@ def _task(
 ) -> SlotTask:
     groups = stage == len(plan.stages)
     extents = extents_of_stage(plan, before, stage, slot)
-    reads = () if groups else _reads(plan, before, epoch, stage, slot)
+    reads = () if groups else _reads(plan, before, stage, slot)
     build, joins = None, False
     if isinstance(epoch, Build):
         build, joins = epoch.rebuild.built[stage][slot], epoch.rebuild.joins[stage]
-    if isinstance(epoch, Complete):
-        build = epoch.lacking[stage][slot]
+    chunk = (epoch.low, epoch.high) if isinstance(epoch, Complete) else None
     mine = [order for order in orders_of(epoch) if (order.stage, order.slot) == (stage, slot)]
     clean = next((order for order in mine if isinstance(order, Clean)), None)
     return SlotTask(
@@ -130,7 +130,8 @@ def _task(
         memory_bytes=None if memory is None else memory[slot][stage],
         build=build,
         joins=joins,
-        completes=epoch.completes if isinstance(epoch, Batch) else None,
+        completes=epoch.completes if isinstance(epoch, Batch) else chunk,
+        handed_over=_fed(before) if is_handed_over(plan) else 0,
         is_old=isinstance(epoch, Build | Backfill | Complete),
     )
 
@@ -152,17 +153,17 @@ def windows_to_close(plan: JoinPlan, manifest: Manifest) -> int | None:
     return reached if closed is None or ends[0] > ends[1] else None
 
 
-def _reads(
-    plan: JoinPlan, manifest: Manifest, epoch: Epoch, stage: int, slot: int
-) -> tuple[tuple[ExtentRef, ...], ...]:
-    """The state that a stage reads and does not keep: indexes of other stages, and pinned stores. Of these, an epoch
-    that completes state needs the groups that it completes, and all others those that are not complete yet."""
+def _reads(plan: JoinPlan, manifest: Manifest, stage: int, slot: int) -> tuple[tuple[ExtentRef, ...], ...]:
+    """The state that a stage reads and does not keep: indexes of other stages, and the groups of pinned stores that are
+    not complete yet."""
     if plan.since is None or plan.stages[stage].hops:
         return tuple(_kept_elsewhere(manifest, index, stage, slot) for index in plan.stages[stage].indexes)
-    fed = 0 if manifest.migration is None else manifest.migration.fed
-    low, high = (epoch.low, epoch.high) if isinstance(epoch, Complete) else (fed, plan.partitions)
     stores = pinned(plan, stage, slot).values()
-    return tuple(within(manifest.of(slot, [layout.name]), low, high) for layout in stores)
+    return tuple(within(manifest.of(slot, [layout.name]), _fed(manifest), plan.partitions) for layout in stores)
+
+
+def _fed(manifest: Manifest) -> int:
+    return 0 if manifest.migration is None else manifest.migration.fed
 
 
 def _kept_elsewhere(manifest: Manifest, index: Index, stage: int, slot: int) -> tuple[ExtentRef, ...]:

@@ -15,6 +15,7 @@ State that does not spill and exceeds the budget stays active on disk.
 
 from __future__ import annotations
 
+from watersmeet.plan.handover import is_handed_over
 from watersmeet.plan.stages import JoinPlan
 
 INTERVALS = "intervals are wrong while results are owed"
@@ -28,7 +29,7 @@ def kept_because(plan: JoinPlan, stage: int) -> str | None:
         return INTERVALS
     if plan.stages[stage].is_built:
         return "what a migration builds owes nothing"
-    if plan.stages[stage].is_marked or plan.since is not None:
+    if plan.stages[stage].is_marked or plan.since is not None or is_handed_over(plan):
         return "a migration that is under way needs it"
     if plan.stages[stage].hops:
         return "a node over several keys has no partition groups"

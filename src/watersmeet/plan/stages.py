@@ -9,7 +9,7 @@ hop in several stages (`plan/hops.py`). A node that no key covers runs on one sl
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -84,6 +84,8 @@ class StagePlan:
     hops: tuple[HopPlan, ...] = ()
     indexes: tuple[Index, ...] = ()
     is_silent: bool = False  # arriving rows are only stored: the topmost node, or the hops, join nothing
+    successors: tuple[tuple[NodePlan, ...], ...] = ()
+    """The shapes of another plan to which this one hands its groups over (`plan/handover.py`)."""
 
     @property
     def is_built(self) -> bool:
@@ -102,7 +104,15 @@ class StagePlan:
         """The stores that a slot keeps in this stage, whose number in the plan is given."""
         if self.hops:
             return [index.layout for index in self.indexes if index.kept_in[0] == number]
-        return [layout for node in self.shape(slot) for layout in node.inputs]
+        return [layout for node in self.shape(slot) for layout in node.inputs] + self.added(slot)
+
+    def added(self, slot: int) -> list[StoreLayout]:
+        """The stores of a slot that only the plan has to which this one hands its groups over."""
+        own = {layout.name for node in self.shape(slot) for layout in node.inputs}
+        return [layout for node in self.successor(slot) for layout in node.inputs if layout.name not in own]
+
+    def successor(self, slot: int) -> tuple[NodePlan, ...]:
+        return self.successors[slot % len(self.successors)] if self.successors else ()
 
     @property
     def sends_to(self) -> frozenset[int]:
@@ -209,21 +219,10 @@ def plan_join(
     drafts = [_draft(query, tree, orders) for tree in trees]
     first = drafts[0]
     for other in drafts[1:]:
-        if _exchanges(other) != _exchanges(first):
+        if exchanges(other) != exchanges(first):
             raise _different_stages(query, trees)
-    stages = tuple(
-        StagePlan(
-            s.key,
-            s.key_types,
-            s.inputs,
-            tuple(draft[i].shapes[0] for draft in drafts),
-            s.feeds,
-            s.node,
-            s.hops,
-            s.indexes,
-        )
-        for i, s in enumerate(first)
-    )
+    shapes = (tuple(draft[i].shapes[0] for draft in drafts) for i in range(len(first)))
+    stages = tuple(replace(stage, shapes=mine) for stage, mine in zip(first, shapes, strict=True))
     time_type = time_type_of(query)
     frame = frame_of([(stage.key_types, stage.inputs) for stage in stages], time_type)
     return JoinPlan(
@@ -331,7 +330,7 @@ def _hops(
     return tuple(hops), tuple(indexes)
 
 
-def _exchanges(stages: list[StagePlan]) -> list[object]:
+def exchanges(stages: Sequence[StagePlan]) -> list[object]:
     """The exchanges of all stages (fields and keys), which must be equal on all slots. Shapes inside a stage may
     differ."""
     return [

@@ -85,7 +85,7 @@ def pins(plan: JoinPlan, slot: int) -> list[StoreLayout]:
     """The stores of a slot that a migration reads, as they were when it began."""
     if plan.since is not None:
         return [layout for stage in range(len(plan.stages)) for layout in pinned(plan, stage, slot).values()]
-    is_fed = plan.towards is not None and not plan.stages[-1].is_marked
+    is_fed = plan.build_count and not plan.stages[-1].is_marked
     return list(pinned_stores(plan).values()) if is_fed else []
 
 

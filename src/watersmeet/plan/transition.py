@@ -8,7 +8,8 @@
 |                      | since the migration began                  | (`plan/layout.py`)                            |
 
 Both get all rows that arrive. Stores of the new plan are on a track of their own, which distinguishes two stores of the
-same name. In a backfill its topmost node joins nothing, and stages whose stores are all shared are left out.
+same name. In a backfill its topmost node joins nothing, and stages whose stores are all shared are left out. Where no
+row has to be exchanged, a backfill needs no second stages: `plan/handover.py`.
 """
 
 from __future__ import annotations
@@ -19,13 +20,16 @@ from functools import partial
 from math import lcm
 
 from watersmeet.plan.frame import frame_of
+from watersmeet.plan.handover import can_hand_over, handing_over, is_handed_over, without_successor
 from watersmeet.plan.layout import BUILD, MARK, StoreLayout, with_mark, without_mark
 from watersmeet.plan.stages import HopPlan, Index, JoinPlan, Place, StagePlan
 from watersmeet.plan.state_matching import Feed, Rebuild, pinned_stores, rebuild
 
 
 def in_transition(old: JoinPlan, new: JoinPlan) -> JoinPlan:
-    """The running plan with the stages that build the new one."""
+    """The running plan with the stages that build the new one; if both get the same rows, it hands groups over."""
+    if can_hand_over(old, new):
+        return handing_over(old, new)
     joins = _joins(new, rebuild(old, new, slots=lcm(len(old.trees), len(new.trees))))
     numbers = {stage: number for number, stage in enumerate(sorted(joins))}
     build = tuple(_silent(new.stages[stage], stage, joins[stage], numbers) for stage in numbers)
@@ -60,6 +64,8 @@ def build_alone(plan: JoinPlan) -> JoinPlan:
 
 def running_alone(plan: JoinPlan) -> JoinPlan:
     """The old plan of a plan in transition; any other plan is returned as it is."""
+    if is_handed_over(plan):
+        return without_successor(plan)
     shift = plan.build_count
     moved = {stage: stage - shift for stage in range(len(plan.stages))}
     stages = [_laid_out(stage, without_mark) if stage.is_marked else stage for stage in plan.stages[shift:]]

@@ -36,7 +36,7 @@ from watersmeet.adaptation.reoptimizer import Decision, History, decide, migrate
 from watersmeet.epoch.events import Event
 from watersmeet.epoch.goals import Migrate
 from watersmeet.epoch.key_sketch import KeyClasses, sketched_classes
-from watersmeet.epoch.kinds import Backfill, Build, Complete, Epoch, Switch, has_rows
+from watersmeet.epoch.kinds import Build, Epoch, Switch, chunk_of, has_rows
 from watersmeet.epoch.task import SlotReport
 from watersmeet.optimizer.assumptions import HOUR_US, Assumptions
 from watersmeet.plan.stages import JoinPlan
@@ -272,7 +272,7 @@ class Reoptimizer:
 
     def _note_migration(self, epoch: Epoch, after: Manifest, reports: Sequence[SlotReport]) -> None:
         """Note the steps of migrations, of ours and of others'."""
-        if isinstance(epoch, Build | Backfill | Complete):
+        if isinstance(epoch, Build) or chunk_of(epoch) is not None:
             self._built_s += sum(report.counts.of(BUILD_NS) for report in reports) / 1e9 / after.slots
         if not isinstance(epoch, Build | Switch) or self._at_s is None:
             return

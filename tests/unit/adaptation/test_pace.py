@@ -4,7 +4,7 @@ import pytest
 
 from watersmeet.adaptation.pace import FACTOR, FIRST_ROWS, SHARE, Pace
 from watersmeet.epoch.task import SlotReport
-from watersmeet.state.measures import BUILD_NS, PROBE_NS, Counts, Figure
+from watersmeet.state.measures import BUILD_NS, BUILT_ROWS, INSERT_NS, INSERTED, PROBE_NS, Counts, Figure
 
 
 def reports(measure, seconds: float, slots: int = 1) -> list[SlotReport]:
@@ -14,7 +14,7 @@ def reports(measure, seconds: float, slots: int = 1) -> list[SlotReport]:
 def after_chunks(pace: Pace, us_per_row: float, chunks: int = 12) -> Pace:
     for _ in range(chunks):
         pace.note_batch(reports(PROBE_NS, 1.0), 1)
-        pace.note_chunk(reports(BUILD_NS, pace.rows * us_per_row / 1e6), 1)
+        pace.note_chunk(pace.rows, reports(BUILD_NS, pace.rows * us_per_row / 1e6), 1)
     return pace
 
 
@@ -44,5 +44,21 @@ def test_time_is_of_a_slot_and_one_slow_batch_does_not_count():
 def test_without_a_batch_nothing_changes():
     pace = Pace(1 << 40)
     assert pace.batch_s is None
-    pace.note_chunk(reports(BUILD_NS, 9.0), 1)
+    pace.note_chunk(7, reports(BUILD_NS, 9.0), 1)
     assert pace.rows == FIRST_ROWS
+
+
+def test_the_price_of_a_chunk_is_that_of_the_rows_it_has_read():
+    pace = Pace(1 << 40)
+    pace.note_batch(reports(PROBE_NS, 1.0), 1)
+    pace.note_chunk(1_000_000, reports(BUILD_NS, 2 * SHARE), 1)
+    assert pace.rows == 500_000
+
+
+def test_rows_of_a_chunk_that_are_stored_with_a_batch_count_for_the_chunk():
+    pace = Pace(1 << 40)
+    both = Counts({Figure(PROBE_NS): 600, Figure(INSERT_NS): 800, Figure(INSERTED): 4, Figure(BUILT_ROWS): 2})
+    pace.note_batch([SlotReport(0, 0, 0, (), (), both)], 1)
+    assert pace.batch_s == 1000e-9
+    pace.note_chunk(1000, [SlotReport(0, 0, 0, (), (), both)], 1)
+    assert pace.rows == round(1000 * SHARE * 1000 / 400)
