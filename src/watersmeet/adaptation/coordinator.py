@@ -224,8 +224,16 @@ class Coordinator:
         return None
 
     def _first_step(self, last: Manifest, goal: Migrate, bytes_at_once: int, entry: int | None = None) -> Epoch | None:
-        batch_s = self.pace.batch_s
-        return first_step(self.plan, last, goal, bytes_at_once=bytes_at_once, entry=entry, batch_s=batch_s)
+        pace = self.pace
+        return first_step(
+            self.plan,
+            last,
+            goal,
+            bytes_at_once=bytes_at_once,
+            entry=entry,
+            batch_s=pace.batch_s,
+            is_overloaded=pace.is_overloaded,
+        )
 
     def note(self, epoch: Epoch, after: Manifest, reports: Sequence[SlotReport]) -> None:
         """Note a committed epoch, with the reports of the slots and stages that ran, and decide for the next."""
@@ -241,7 +249,7 @@ class Coordinator:
             return
         self.ledger.add(reports, with_rows=has_rows(epoch))
         if has_rows(epoch):
-            self.pace.note_batch(reports, self.slots)
+            self.pace.note_batch(reports, self.slots, after.watermark_us)
         if (chunk := chunk_of(epoch)) is not None:
             rows = rows_of_group(self.plan, after) * (chunk[1] - chunk[0])
             self.pace.note_chunk(rows, reports, self.slots)

@@ -81,12 +81,14 @@ def require_fit(plan: JoinPlan, new: JoinPlan, strategy: str, slots: int) -> Non
         )
 
 
-def chosen(plan: JoinPlan, last: Manifest, goal: Migrate, batch_s: float | None) -> tuple[str, str]:
+def chosen(
+    plan: JoinPlan, last: Manifest, goal: Migrate, batch_s: float | None, *, is_overloaded: bool = False
+) -> tuple[str, str]:
     """The strategy of a migration, and its reason. `batch_s` is the CPU time of a micro-batch on a slot; None if it is
     not known."""
     strategy, reason = goal.strategy, goal.reason
     if strategy == AUTO:
-        if batch_s is None or is_short(predicted_s(plan, last, goal.plan), batch_s):
+        if is_overloaded or batch_s is None or is_short(predicted_s(plan, last, goal.plan), batch_s):
             return MOVING_STATE, reason
         return BACKFILL if needs_exchange(plan, goal.plan, last.slots) else JUST_IN_TIME, reason
     if (unfit := unfit_because(plan, goal.plan, strategy, last.slots)) is not None:
@@ -102,15 +104,17 @@ def first_step(
     bytes_at_once: int = BYTES_AT_ONCE,
     entry: int | None = None,
     batch_s: float | None = None,
+    is_overloaded: bool = False,
 ) -> Epoch | None:
     """The next epoch on the way to the plan of the goal; None if the query runs by it already, or a migration is under
     way. An entry of a script gets an epoch even then, so that the manifest records it. If the strategy does not fit,
-    the migration is a backfill. `batch_s`: see `chosen`."""
+    the migration is a backfill. `batch_s`, `is_overloaded`: see `chosen`."""
     if last.migration is not None or (entry is None and words_of(goal.plan) == last.plan):
         return None
     if orders := _draining(plan, last, bytes_at_once):
         return Cleaning(orders, goal.reason)
-    how, (strategy, reason) = rebuild(plan, goal.plan, last.slots), chosen(plan, last, goal, batch_s)
+    how = rebuild(plan, goal.plan, last.slots)
+    strategy, reason = chosen(plan, last, goal, batch_s, is_overloaded=is_overloaded)
     if strategy == MOVING_STATE or how.is_free:
         return Build(goal.plan, how, strategy, reason, entry, goal.asked)
     return Switch(_begun(plan, last, goal.plan, strategy), "begin", strategy, reason, entry, goal.asked)

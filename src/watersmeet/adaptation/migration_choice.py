@@ -7,10 +7,10 @@
 | `backfill`       | the build, and the new plan's nodes meanwhile | for a chunk   |
 | `parallel-track` | the new plan for a whole window               | never         |
 
-Moving state is the cheapest of all, as the paper says, so it is taken if the wait is short beside a micro-batch: at
-most `WAIT_MAX` of it. Otherwise the first of `just-in-time` and `backfill` that fits is taken. A parallel track costs a
-whole window of the new plan, where the others read each stored row once, so it is not chosen. (In the paper a build
-costs products; here stores are hash tables, and it costs matches.)
+Moving state is the cheapest of all, as the paper says, so it is taken under overload (`adaptation/pace.py`), and if the
+wait is short beside a micro-batch: at most `WAIT_MAX` of it. Otherwise the first of `just-in-time` and `backfill` that
+fits is taken. A parallel track costs a whole window of the new plan, where the others read each stored row once, so it
+is not chosen. (In the paper a build costs products; here stores are hash tables, and it costs matches.)
 """
 
 from __future__ import annotations

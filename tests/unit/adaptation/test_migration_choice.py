@@ -54,6 +54,14 @@ def test_auto_weighs_the_wait_against_a_micro_batch(tmp_path, where, batch_s, st
     assert chosen(engine.plan, engine.manifest, goal, batch_s) == (strategy, "asked for")
 
 
+@pytest.mark.parametrize("where", [ONE_KEY, TWO_KEYS])
+def test_under_overload_auto_takes_the_cheapest(tmp_path, where):
+    query = query_of(where)
+    engine = with_rows(query, tmp_path, "((a b) c)", rows=500)
+    goal = Migrate(plan_of(query, "(a (b c))"), AUTO, "asked for")
+    assert chosen(engine.plan, engine.manifest, goal, 1e-6, is_overloaded=True) == (MOVING_STATE, "asked for")
+
+
 def test_the_wait_grows_with_the_stored_rows_and_is_nothing_without_a_build(tmp_path):
     query = query_of(ONE_KEY)
     few, many = (with_rows(query, tmp_path / str(rows), "((a b) c)", rows) for rows in (100, 1000))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from watersmeet.adaptation.pace import FACTOR, FIRST_ROWS, SHARE, Pace
+from watersmeet.adaptation.pace import BATCHES, FACTOR, FIRST_ROWS, SHARE, Pace
 from watersmeet.epoch.task import SlotReport
 from watersmeet.state.measures import BUILD_NS, BUILT_ROWS, INSERT_NS, INSERTED, PROBE_NS, Counts, Figure
 
@@ -39,6 +39,22 @@ def test_time_is_of_a_slot_and_one_slow_batch_does_not_count():
     for seconds in (1.0, 1.0, 50.0):
         pace.note_batch(reports(PROBE_NS, seconds, slots=2), 2)
     assert pace.batch_s == 1.0
+
+
+@pytest.mark.parametrize(("seconds", "is_overloaded"), [(0.9, False), (1.1, True)])
+def test_a_query_is_overloaded_if_it_falls_behind_event_time(seconds, is_overloaded):
+    pace = Pace(1000)
+    for number in range(BATCHES + 1):
+        assert not pace.is_overloaded
+        pace.note_batch(reports(PROBE_NS, seconds), 1, number * 1_000_000)
+    assert pace.is_overloaded == is_overloaded
+
+
+def test_without_a_watermark_no_query_is_overloaded():
+    pace = Pace(1000)
+    for _ in range(2 * BATCHES):
+        pace.note_batch(reports(PROBE_NS, 9.0), 1)
+    assert not pace.is_overloaded
 
 
 def test_without_a_batch_nothing_changes():
