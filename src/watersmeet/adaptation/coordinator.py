@@ -114,7 +114,7 @@ class Coordinator:
         self._reasons: dict[Order, str] = {}
         self.pace = Pace(ROWS_AT_ONCE)
         self._has_fed = False
-        """Whether stored rows have been fed to a migration since the last batch."""
+        """Whether a chunk of a migration has been done since the last batch, or with it, or a migration has just begun."""
 
     def for_plan(self, plan: JoinPlan) -> Coordinator:
         """A coordinator with the same settings, without any statistics."""
@@ -125,7 +125,7 @@ class Coordinator:
         previous plan: nothing is added until the first epoch has reported the resident bytes."""
         found = self.for_plan(epoch.plan)
         found.ledger.restore(self.ledger.table(before.placement))
-        found.pace, found._has_fed = self.pace, self._has_fed
+        found.pace, found._has_fed = self.pace, self._has_fed or isinstance(epoch, Switch)
         if found.memory is not None:
             found.memory = _no_memory(epoch.plan, self.slots)
         return found
@@ -184,8 +184,8 @@ class Coordinator:
         """The epoch to run next; None if the goal is reached. A waiting batch comes first, then windows that can be
         closed."""
         if isinstance(goal, JoinBatch):
-            self._has_fed = False
             chunk = None if last is None else next_to_complete(self.plan, last, self.pace.rows)
+            self._has_fed = chunk is not None
             return Batch(goal.number, self.orders, goal.offsets, chunk)
         if last is None:
             return None
@@ -208,7 +208,7 @@ class Coordinator:
         """The next step of a migration: one that is under way, one that is wanted, or a rehearsal that is due."""
         if last.migration is not None:
             step = next_step(self.plan, last, bytes_at_once=bytes_at_once, rows_at_once=self.pace.rows)
-            has_waited = isinstance(step, Complete) or (isinstance(step, Backfill) and self._has_fed)
+            has_waited = isinstance(step, Complete | Backfill) and self._has_fed
             if has_waited and not is_silent:
                 return None
             self._has_fed = True
