@@ -26,6 +26,7 @@ from watersmeet.plan.stages import plan_join
 from watersmeet.query.logical import JoinQuery, Stream, build_query
 from watersmeet.runtime.inprocess import InProcessQuery
 from watersmeet.state.checkpoint import Checkpoint
+from watersmeet.state.query_identity import another_join
 
 SCHEMA = pa.schema([("k", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("v", pa.string())])
 PARTITIONS, SLOTS = 8, 1
@@ -66,7 +67,7 @@ class Run:
             marks = query_marks(asked, plan)
             checkpoint.require_same_query(marks, marks_of_format_1(asked, plan))
             if known is not None and known.trees != plan_text(plan):
-                raise checkpoint.different(["plan"])
+                raise another_join(checkpoint.location, ["plan"])
             engine = InProcessQuery(
                 asked, self.folder, slots=SLOTS, partitions=PARTITIONS, keeps_results=True, sink=self.sink
             )

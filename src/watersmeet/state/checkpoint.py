@@ -30,7 +30,7 @@ import os
 import secrets
 import shutil
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -56,7 +56,7 @@ from watersmeet.state.file_names import (
 from watersmeet.state.format_1 import OldCheckpoint, is_format_1, read_old
 from watersmeet.state.lock import cannot_write, taken
 from watersmeet.state.manifest import BEFORE_FIRST_EPOCH, Manifest, PlanText
-from watersmeet.state.manifest_json import FORMAT_1, from_value, offsets_of, plan_of, read_value, to_json
+from watersmeet.state.manifest_json import from_value, offsets_of, plan_of, read_value, to_json
 from watersmeet.state.measures import RESULTS, Counts
 from watersmeet.state.plain_files import (
     NotPlainError,
@@ -65,7 +65,8 @@ from watersmeet.state.plain_files import (
     read_plain,
     require_real_folder,
 )
-from watersmeet.state.query_file import difference, hash_of, read_marks, write_marks
+from watersmeet.state.query_file import Written, hash_of, write_marks
+from watersmeet.state.query_identity import Identity, identity_of
 from watersmeet.state.spark_log import Offsets, SparkLog
 from watersmeet.state.spark_log_sync import SparkLogSync
 from watersmeet.state.statistics_file import read_statistics, write_statistics
@@ -108,6 +109,7 @@ class Checkpoint:
         self._lock: BinaryIO | None = None
         self._query: str | None = None
         """The hash of the query that manifests are written for."""
+        self._next: str | None = None
 
     @property
     def spark_location(self) -> Path:
@@ -172,63 +174,26 @@ class Checkpoint:
     def require_same_query(
         self, join: Mapping[str, str], marks_1: Mapping[str, str], output: Mapping[str, str] = MappingProxyType({})
     ) -> None:
-        """Refuse a query whose join or output differs from the checkpoint's, naming every difference; `marks_1` are the
-        marks of the join in format 1."""
-        marks = {**join, **output}
+        """Refuse a query whose join or output differs from the checkpoint's (`state/query_identity.py`)."""
+        self.identified(join, marks_1, output).require_same(self.location)
+
+    def identified(
+        self, join: Mapping[str, str], marks_1: Mapping[str, str], output: Mapping[str, str] = MappingProxyType({})
+    ) -> Identity:
+        """The query of the checkpoint beside the given one; `marks_1` are the marks of its join in format 1."""
         last, old = self._last_value(), self.old()
-        made_for: Mapping[str, str]
-        if old is not None:
-            made_for, asked = old.marks, marks_1
-        elif last is not None and last.get("query") == hash_of(marks):
-            return
-        else:
-            made_for, asked = self._made_for(marks, last), marks
-            if made_for.keys().isdisjoint(output):  # written by a version without output marks
-                made_for = {**made_for, **output}
-        differences = {
-            name: difference(name, made_for.get(name, "none"), asked.get(name, "none"))
-            for name in sorted(made_for.keys() | asked.keys())
-            if made_for.get(name) != asked.get(name)
-        }
-        if any(name not in output for name in differences):
-            raise self.different(list(differences.values()))
-        if differences:
-            raise self._another_output(list(differences.values()))
+        return identity_of(self.folder / "query.json", last, old, join, marks_1, output)
 
-    def _another_output(self, differences: Sequence[str]) -> CheckpointError:
-        return CheckpointError(
-            f"checkpoint {self.location} was made for another output ({'; '.join(differences)})",
-            hint="results of both would not fit together: use a new checkpointLocation and a new place for the output",
-            error_class="DIFFERENT_OUTPUT",
-        )
-
-    def _made_for(self, marks: Mapping[str, str], last: Mapping[str, Any] | None) -> Mapping[str, str]:
-        """The marks in the checkpoint; the given ones if the query has not begun."""
-        path = self.folder / "query.json"
-        kept = read_marks(path)
-        if kept is None:
-            if last is None:
-                return marks
-            raise damaged(path, "it is missing, and without it nobody knows whether this query is the same")
-        if kept.format == FORMAT_1:  # the query has not committed anything in this format
-            found = {name: kept.marks.get(name, "") for name in marks}
-            return found | {name: mark for name, mark in marks.items() if name.startswith("columns read of ")}
-        if last is not None and last.get("query", hash_of(kept.marks)) != hash_of(kept.marks):
-            raise damaged(path, "it is of another query than the last manifest")
-        return kept.marks
-
-    def different(self, differences: Sequence[str]) -> CheckpointError:
-        return CheckpointError(
-            f"checkpoint {self.location} was made by a different join ({'; '.join(differences)})",
-            hint="slots, budgets and delays may change, the join may not: use a new checkpointLocation",
-            error_class="DIFFERENT_JOIN",
-        )
-
-    def remember_query(self, marks: Mapping[str, str]) -> None:
+    def remember_query(self, marks: Mapping[str, str], texts: Mapping[str, Any] | None = None) -> None:
         """Tie the checkpoint to this query. Call it after all checks that may refuse the query."""
         self._query = hash_of(marks)
         if self.old() is None:
-            write_marks(self.folder / "query.json", marks)
+            write_marks(self.folder / "query.json", Written(marks, texts))
+
+    def expect_change(self, before: Written, after: Written) -> None:
+        """Note that a commit will change the query: until then the one before is in force."""
+        self._query, self._next = hash_of(before.marks), hash_of(after.marks)
+        write_marks(self.folder / "query.json", before, after)
 
     def plan(self) -> PlanText | None:
         """The plan of the state; None if there is no state yet."""
@@ -294,9 +259,9 @@ class Checkpoint:
                 raise Damage(f"it is the manifest of epoch {value['epoch']}")
             return value
 
-    def commit(self, manifest: Manifest) -> bool:
+    def commit(self, manifest: Manifest, *, changes_query: bool = False) -> bool:
         """Create the manifest of an epoch; when it exists, the whole epoch is durable, Spark's logs included. False if
-        another driver has committed the epoch.
+        another driver has committed the epoch. From an epoch that changes the query on, the expected one is in force.
 
         A driver that was paused for several epochs finds the name free again, because older manifests are removed. The
         last one never is: if a later one exists once ours is created, ours came too late and is removed. If ours is the
@@ -305,6 +270,7 @@ class Checkpoint:
         failpoint("before-manifest")
         self.spark_log_sync.sync()
         path = self._manifest(manifest.epoch)
+        self._query = self._next if changes_query else self._query
         is_ours = create(path, to_json(manifest, self._query))
         failpoint("after-manifest")
         if is_ours and self._last_epoch() != manifest.epoch:

@@ -1,9 +1,12 @@
 """`query.json`: the marks that identify the query of a checkpoint, one by one, so that differences can be named.
 
-    {"format": 2, "fingerprint": {name: mark, ...}, "crc": ...}
+    {"format": 2, "fingerprint": {name: mark, ...}, "texts": {...},
+     "next": {"fingerprint": ..., "texts": ...}, "crc": ...}
 
 Every manifest has the hash of these marks. So no other query is accepted if this file is missing, damaged or exchanged;
-and if the hash says that the query is the same, the file is written again.
+and if the hash says that the query is the same, the file is written again. *Texts* are the query as the user wrote it:
+a run that changes the query reads them, because what the old query owes is emitted by the old query. *Next* is the
+query of a change: it is written first, then the manifest, whose hash says which of the two is in force.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from watersmeet.errors import CheckpointError
 from watersmeet.query.as_sql import canonical_as_sql
@@ -24,9 +28,11 @@ from watersmeet.state.sealed_json import sealed, unsealed
 from watersmeet.state.storage import write_durably
 
 Marks = Mapping[str, str]
+Texts = Mapping[str, Any]
+_NEXT = record({"fingerprint": mapping_of(text)}, optional={"texts": anything})
 _SHAPE = record(
     {"format": anything, "fingerprint": mapping_of(text)},
-    optional={"probeOrders": mapping_of(list_of(list_of(whole())))},
+    optional={"probeOrders": mapping_of(list_of(list_of(whole()))), "texts": anything, "next": _NEXT},
 )
 
 
@@ -49,10 +55,25 @@ class Kept:
     marks: dict[str, str]
     orders: dict[str, list[list[int]]]
     """Probe orders, in format 1."""
+    texts: Texts | None = None
+    """The query as it was written; None if an earlier version has written the file."""
 
 
-def read_marks(path: Path) -> Kept | None:
-    """The contents of the file; None if it does not exist. A damaged file or another format is refused by name."""
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A query as it is kept: its marks, and its texts."""
+
+    marks: Marks
+    texts: Texts | None = None
+
+    def to_value(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"fingerprint": dict(self.marks)}
+        return found if self.texts is None else {**found, "texts": dict(self.texts)}
+
+
+def read_marks(path: Path, in_force: str | None = None) -> Kept | None:
+    """The contents of the file; None if it does not exist. A damaged file or another format is refused by name. If the
+    query was about to change, the hash `in_force` says which one is meant."""
     with reading(path):
         try:
             data = read_plain(path)
@@ -62,12 +83,19 @@ def read_marks(path: Path) -> Kept | None:
         if "format" in value:
             _require_format(value["format"])
         _SHAPE(value, "")
-        return Kept(value["format"], value["fingerprint"], value.get("probeOrders", {}))
+        orders, later = value.get("probeOrders", {}), value.get("next")
+        if later is not None and in_force == hash_of(later["fingerprint"]):
+            value = {**value, **later}
+        return Kept(value["format"], value["fingerprint"], orders, value.get("texts"))
 
 
-def write_marks(path: Path, marks: Marks) -> None:
-    """Write these marks, unless the file has them; refused if the path is not a plain file."""
-    content = sealed(json.dumps({"format": FORMAT_VERSION, "fingerprint": dict(marks)}).encode())
+def write_marks(path: Path, query: Written, following: Written | None = None) -> None:
+    """Write a query, and perhaps the one that follows, unless the file has them; refused if the path is not a plain
+    file."""
+    value = {"format": FORMAT_VERSION, **query.to_value()}
+    if following is not None:
+        value["next"] = following.to_value()
+    content = sealed(json.dumps(value).encode())
     with reading(path):
         try:
             if read_plain(path) == content:
