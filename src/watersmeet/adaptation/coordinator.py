@@ -23,6 +23,7 @@ from watersmeet.adaptation.migration import (
     next_step,
     next_to_complete,
     rows_of_group,
+    step_of_change,
 )
 from watersmeet.adaptation.migration_choice import predicted_s
 from watersmeet.adaptation.pace import Pace
@@ -50,7 +51,7 @@ from watersmeet.epoch.kinds import (
 )
 from watersmeet.epoch.memory_shares import Held, MemoryShares, memory_shares
 from watersmeet.epoch.owing import extents_of_stage
-from watersmeet.epoch.protocol import Abort, CleanUp, Goal, JoinBatch, Migrate, Rest
+from watersmeet.epoch.protocol import Abort, ChangeQuery, CleanUp, Goal, JoinBatch, Migrate, Rest
 from watersmeet.epoch.task import SlotReport
 from watersmeet.epoch.tasks import windows_to_close
 from watersmeet.plan.placement import Placement
@@ -201,6 +202,8 @@ class Coordinator:
                 return Cleaning(orders, reason) if orders else None
             case Migrate():
                 return self._first_step(last, goal, bytes_at_once)
+            case ChangeQuery():
+                return step_of_change(self.plan, last, goal, bytes_at_once=bytes_at_once)
             case Abort(reason):
                 return given_up(self.plan, last, reason)
 
@@ -367,7 +370,9 @@ def _migrated(plan: JoinPlan, epoch: Build | Switch, before: Manifest, reports: 
         "previousOrders": then.orders,
         "strategy": epoch.strategy,
     }
-    if not epoch.gives_up and not (isinstance(epoch, Switch) and epoch.move == "end"):
+    is_change = isinstance(epoch, Build) and epoch.query is not None
+    kind = "changeQuery" if is_change else kind
+    if not epoch.gives_up and not is_change and not (isinstance(epoch, Switch) and epoch.move == "end"):
         details["predictedMs"] = round(predicted_s(plan, before, epoch.plan.towards or epoch.plan) * 1e3, 3)
     if isinstance(epoch, Build):
         details["builtRows"] = sum(report.counts.of(BUILT_ROWS) for report in reports)

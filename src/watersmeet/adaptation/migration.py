@@ -30,7 +30,7 @@ from watersmeet.adaptation.migration_choice import is_short, needs_exchange, pre
 from watersmeet.epoch.after import words_of
 from watersmeet.epoch.kinds import Backfill, Build, Clean, Cleaning, Complete, Epoch, Switch
 from watersmeet.epoch.owing import extents_of_stage
-from watersmeet.epoch.protocol import Migrate, State
+from watersmeet.epoch.protocol import ChangeQuery, Migrate, State
 from watersmeet.epoch.task import expired
 from watersmeet.errors import OptionError, unknown_name
 from watersmeet.plan.completion import completed, to_complete
@@ -118,6 +118,21 @@ def first_step(
     if strategy == MOVING_STATE or how.is_free:
         return Build(goal.plan, how, strategy, reason, entry, goal.asked)
     return Switch(_begun(plan, last, goal.plan, strategy), "begin", strategy, reason, entry, goal.asked)
+
+
+def step_of_change(
+    plan: JoinPlan, last: Manifest, goal: ChangeQuery, *, bytes_at_once: int = BYTES_AT_ONCE
+) -> Epoch | None:
+    """The next epoch on the way to another query; None if it is in force. A migration that is under way is given up,
+    and what is owed is emitted by the old query."""
+    if plan is goal.new.plan:
+        return None
+    if last.migration is not None:
+        return given_up(plan, last, goal.reason)
+    if orders := _draining(plan, last, bytes_at_once):
+        return Cleaning(orders, goal.reason)
+    how = rebuild(plan, goal.new.plan, last.slots, goal.carry(plan))
+    return Build(goal.new.plan, how, MOVING_STATE, goal.reason, query=goal.new.query)
 
 
 def _begun(plan: JoinPlan, last: Manifest, new: JoinPlan, strategy: str) -> JoinPlan:

@@ -102,6 +102,8 @@ def field_values(node: NodePlan, delta: Run, partials: Partials, field: Field, o
             values = pa.array(bound.times[bound.index])
         case "payload":
             values = bound.column(source.index)
+        case "null":
+            values = pa.nulls(len(partials.ranks), source.type)
     return values if values.type.equals(source.type) else pc.cast(values, source.type)
 
 

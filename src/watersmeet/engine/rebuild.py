@@ -23,6 +23,7 @@ import pyarrow as pa
 from watersmeet.engine.bound import Bound
 from watersmeet.engine.compaction import Merging
 from watersmeet.engine.emission import Emitted, emit, runs_of
+from watersmeet.engine.expressions import evaluate
 from watersmeet.engine.fold import fold
 from watersmeet.engine.inbox import deltas_of
 from watersmeet.engine.mjoin import probe
@@ -63,7 +64,22 @@ def fed_rows(plan: JoinPlan, feeds: Sequence[Feed], task: SlotTask, tiers: Tiers
         for run in read_state(plan, task, feed.source, extents, tiers):
             for low in range(0, run.rows, ROWS_AT_ONCE):
                 rows = np.arange(low, min(low + ROWS_AT_ONCE, run.rows))
-                yield from emit(plan, [feed.place], _as_joined(plan, feed, run, rows))
+                joined = _as_joined(plan, feed, run, rows)
+                if feed.is_carried:
+                    joined = _carried(joined, feed, task.watermark_us)
+                yield from emit(plan, [feed.place], joined)
+
+
+def _carried(joined: Joined, feed: Feed, watermark_us: int | None) -> Joined:
+    """The rows that a changed query takes over: rows that the old one could still have joined, and that pass the
+    tests. An expired row may be there or not: it depends on merges."""
+    last = joined.partials.last
+    if last is not None and watermark_us is not None:
+        joined = replace(joined, partials=joined.partials.narrowed(last >= watermark_us))
+    for test in feed.tests:
+        passed = evaluate(test, joined.column, joined.rows)
+        joined = replace(joined, partials=joined.partials.narrowed(passed))
+    return joined
 
 
 def _as_joined(plan: JoinPlan, feed: Feed, run: Run, rows: np.ndarray) -> Joined:

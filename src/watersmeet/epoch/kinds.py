@@ -22,6 +22,7 @@ from watersmeet.epoch.task import SlotReport
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.plan.state_matching import Built, Feed, Rebuild
 from watersmeet.plan.transition import build_alone
+from watersmeet.query.logical import JoinQuery
 from watersmeet.state.measures import JOINED, RESULTS
 from watersmeet.state.spark_log import Offsets
 
@@ -96,6 +97,8 @@ class Build:
     """The option `plan`, if its change is the reason."""
     gives_up: bool = False
     """Whether it leads back to the plan before a migration that is given up."""
+    query: JoinQuery | None = None
+    """The query that is in force from then on, if it changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +144,15 @@ Epoch: TypeAlias = Batch | Cleaning | Closing | Takeover | Build | Backfill | Co
 def plan_after(plan: JoinPlan, epoch: Epoch) -> JoinPlan:
     """The plan of the state after an epoch."""
     return epoch.plan if isinstance(epoch, Build | Switch) else plan
+
+
+def query_after(query: JoinQuery, epoch: Epoch) -> JoinQuery:
+    """The query in force after an epoch."""
+    return epoch.query if isinstance(epoch, Build) and epoch.query is not None else query
+
+
+def changes_query(epoch: Epoch | None) -> bool:
+    return isinstance(epoch, Build) and epoch.query is not None
 
 
 def plan_run(plan: JoinPlan, epoch: Epoch) -> JoinPlan:

@@ -6,10 +6,13 @@ by store name; the others are built. Afterwards, stores that the new plan does n
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeVar
 
-from watersmeet.epoch.kinds import Switch
+from watersmeet.epoch.kinds import Build, Switch
 from watersmeet.plan.buckets import bucket_width_us
+from watersmeet.plan.carrying import Carry
 from watersmeet.plan.handover import is_handed_over, left_behind
 from watersmeet.plan.layout import BUILD, StoreName
 from watersmeet.plan.partitioning import even_assignment
@@ -18,17 +21,35 @@ from watersmeet.plan.stages import JoinPlan
 from watersmeet.plan.state_matching import Built, leaf_stores, pins, store_names
 from watersmeet.state.manifest import ExtentRef, Manifest, MigrationState, SlotState, within
 
+T = TypeVar("T")
 
-def ready_to_build(manifest: Manifest, old: JoinPlan, new: JoinPlan) -> Manifest:
-    """The state of the old plan, prepared for the build of the new one: groups of new keys have slots, and extents are
-    in the time buckets of their new stages."""
+def ready_to_build(manifest: Manifest, old: JoinPlan, epoch: Build | Switch) -> Manifest:
+    """The state of the old plan, prepared for the epoch that leads to a new one: groups of new keys have slots, and
+    extents are in the time buckets of their new stages."""
+    new, carry = epoch.plan, epoch.rebuild.carry if isinstance(epoch, Build) else None
     if is_handed_over(old) and old.towards is not None and manifest.migration is not None and manifest.migration.fed:
         manifest = without_other_stores(manifest, old.towards)  # other stores have lost groups
+    if carry is not None:
+        manifest = _carried(manifest, carry)
     owners = dict(manifest.placement.owners)
     for key in _keys(new):
         owners.setdefault(key, even_assignment(new.partitions, manifest.slots))
     extents = tuple(_bucketed(state, _widths(old, s), _widths(new, s)) for s, state in enumerate(manifest.extents))
     return replace(manifest, placement=Placement(manifest.slots, owners), extents=extents)
+
+
+def _carried(manifest: Manifest, carry: Carry) -> Manifest:
+    """The state of another query: stores that are not shared are only read, and streams have new numbers."""
+
+    def of_streams(values: Sequence[T], otherwise: T) -> tuple[T, ...]:
+        return tuple(otherwise if old is None else values[old] for old in carry.streams)
+
+    return replace(
+        manifest,
+        extents=tuple({carry.renamed(name): mine for name, mine in state.items()} for state in manifest.extents),
+        times_max_us=of_streams(manifest.times_max_us, None),
+        last_seen_ms=of_streams(manifest.last_seen_ms, 0),
+    )
 
 
 def without_other_stores(manifest: Manifest, plan: JoinPlan) -> Manifest:

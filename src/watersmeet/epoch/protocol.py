@@ -43,6 +43,7 @@ from typing import TypeAlias, assert_never
 
 from watersmeet.epoch.goals import AT_REST
 from watersmeet.epoch.goals import Abort as Abort
+from watersmeet.epoch.goals import ChangeQuery as ChangeQuery
 from watersmeet.epoch.goals import CleanUp as CleanUp
 from watersmeet.epoch.goals import Goal as Goal
 from watersmeet.epoch.goals import JoinBatch as JoinBatch
@@ -83,7 +84,7 @@ class CleanUpAsked:
 
 @dataclass(frozen=True, slots=True)
 class MigrationAsked:
-    goal: Migrate | Abort
+    goal: Migrate | ChangeQuery | Abort
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,8 @@ Field: TypeAlias = Column | KeyValue
 class ColumnSource:
     """Where the values of one field are: a key component, the event time, or a payload column."""
 
-    kind: Literal["key", "time", "payload"]
+    kind: Literal["key", "time", "payload", "null"]
+    """`null`: a field that was not kept, and is NULL in every row (`plan/carrying.py`)."""
     index: int
     type: pa.DataType
 
@@ -119,6 +120,10 @@ class StoreLayout:
 
     def source(self, field: Field) -> ColumnSource:
         return dict(self.sources)[field]
+
+    def pinned(self) -> StoreLayout:
+        """The same store on the track of stores that are only read."""
+        return dataclasses.replace(self, track=PINNED)
 
 
 def is_mark(column: str) -> bool:

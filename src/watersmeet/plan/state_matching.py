@@ -19,10 +19,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from watersmeet.plan.carrying import Carry
 from watersmeet.plan.completion import pinned
 from watersmeet.plan.layout import PINNED, StoreLayout, StoreName
 from watersmeet.plan.stages import JoinPlan, Place
 from watersmeet.plan.tree import Leaf
+from watersmeet.query.expressions import Expression
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,10 @@ class Feed:
 
     place: Place
     source: StoreLayout
+    tests: tuple[Expression, ...] = ()
+    """Predicates of a changed query: rows that fail one are left out."""
+    is_carried: bool = False
+    """Whether the query changes: rows that have expired by the old one are left out, even if they are still there."""
 
 
 Built: TypeAlias = tuple[tuple[tuple[int, ...], ...], ...]
@@ -45,6 +51,8 @@ class Rebuild:
     built: Built
     joins: tuple[bool, ...]
     """By stage: whether its topmost node joins; in a stage of hops, whether its hops do."""
+    carry: Carry | None = None
+    """How state of another query becomes that of the new plan; None if the query is the same."""
 
     @property
     def is_free(self) -> bool:
@@ -52,9 +60,12 @@ class Rebuild:
         return not any(numbers for stage in self.built for numbers in stage)
 
 
-def rebuild(old: JoinPlan, new: JoinPlan, slots: int) -> Rebuild:
-    """How the stores of the new plan are made on every slot, with as many shared stores as possible."""
+def rebuild(old: JoinPlan, new: JoinPlan, slots: int, carry: Carry | None = None) -> Rebuild:
+    """How the stores of the new plan are made on every slot, with as many shared stores as possible. `carry` is given
+    if the plans are of different queries."""
     known = [_names(old, slot) for slot in range(slots)]
+    if carry is not None:
+        known = [names & carry.kept for names in known]
     stages = range(len(new.stages))
     built = tuple(
         tuple(
@@ -65,14 +76,14 @@ def rebuild(old: JoinPlan, new: JoinPlan, slots: int) -> Rebuild:
     )
     wanted = {place for stage in stages for place in _places(new, stage) if _is_missing(new, place, known)}
     joins = _joins(new, wanted)
-    sources = leaf_stores(old)
+    sources, tests = (leaf_stores(old), {}) if carry is None else (carry.sources, carry.tests)
     feeds = tuple(
-        Feed(place, sources[stream])
-        for stream in range(len(new.names))
+        Feed(place, sources[stream], tests.get(stream, ()), carry is not None)
+        for stream in sorted(sources)
         for place in new.places(stream)
         if place in wanted or (new.stages[place.stage].hops and joins[place.stage])
     )
-    return Rebuild(feeds, built, tuple(joins))
+    return Rebuild(feeds, built, tuple(joins), carry)
 
 
 def store_names(plan: JoinPlan, slot: int) -> set[StoreName]:

@@ -20,15 +20,15 @@ from watersmeet.epoch import protocol
 from watersmeet.epoch.after import Clock, left_over, manifest_after, nothing_yet, plan_in_words, resumed
 from watersmeet.epoch.driving import Drive, handlers_of
 from watersmeet.epoch.events import Event
-from watersmeet.epoch.kinds import Build, Order, Switch, has_rows, plan_after, plan_run
+from watersmeet.epoch.kinds import Build, Order, Switch, has_rows, plan_after, plan_run, query_after
 from watersmeet.epoch.migrating import ready_to_build
-from watersmeet.epoch.task import Outcome, SlotReport, intake_of
+from watersmeet.epoch.task import SlotReport
 from watersmeet.epoch.tasks import feeds_in, tasks_of
 from watersmeet.plan.default_tree import default_tree
 from watersmeet.plan.stages import JoinPlan, plan_join
 from watersmeet.query.logical import JoinQuery
 from watersmeet.runtime.inprocess_attempts import Attempts
-from watersmeet.runtime.inprocess_frames import require_no_spark
+from watersmeet.runtime.inprocess_frames import outcome_of, require_no_spark
 from watersmeet.runtime.inprocess_log import BatchLog, LogInFiles, LogInMemory
 from watersmeet.runtime.inprocess_slots import Setup, Slots, was_migrated
 from watersmeet.state.checkpoint import Checkpoint
@@ -135,14 +135,16 @@ class InProcessQuery:
 
     def migrating(self, plan: JoinPlan, strategy: str = AUTO) -> Iterator[protocol.Command]:
         """The steps of a migration to another plan, from recovery on."""
-        goal = protocol.Migrate(plan, strategy_named(strategy), ASKED_FOR)
-        yield from self.recovery()
-        yield from self.drive.steps(protocol.MigrationAsked(goal))
+        return self.pursuing(protocol.Migrate(plan, strategy_named(strategy), ASKED_FOR))
 
     def aborting(self) -> Iterator[protocol.Command]:
         """The steps that abort a migration, from recovery on."""
+        return self.pursuing(protocol.Abort(ASKED_FOR))
+
+    def pursuing(self, goal: protocol.Migrate | protocol.ChangeQuery | protocol.Abort) -> Iterator[protocol.Command]:
+        """The steps to another plan or query, from recovery on."""
         yield from self.recovery()
-        yield from self.drive.steps(protocol.MigrationAsked(protocol.Abort(ASKED_FOR)))
+        yield from self.drive.steps(protocol.MigrationAsked(goal))
 
     def resting(self) -> Iterator[protocol.Command]:
         """The steps while sources are silent, from recovery on."""
@@ -178,25 +180,23 @@ class InProcessQuery:
         epoch, before = command.epoch, self._before(command.before)
         self._changing = epoch if isinstance(epoch, Build | Switch) else None
         plan, after_plan = plan_run(self.plan, epoch), plan_after(self.plan, epoch)
-        slots = self.slots if plan is self.plan else Slots(self.query, plan, self.checkpoint, self.setup)
+        query = query_after(self.query, epoch)
+        slots = self.slots if plan is self.plan else Slots(query, plan, self.checkpoint, self.setup)
         if self._changing is not None:
-            before = ready_to_build(before, self.plan, after_plan)
+            before = ready_to_build(before, self.plan, self._changing)
         if not self.checkpoint.is_prepared:
             self.checkpoint.prepare()
         memory = self.setup.memory
         if memory is not None and (self._drops.recent.get(before.epoch, True) or not memory.exists()):
             self._sweep_memory(memory, before)
         tasks = tasks_of(plan, before, epoch, self.coordinator.memory_for(epoch), self.coordinator.sketches)
-        feeds = feeds_in(epoch)
         batch = self._batch if has_rows(epoch) else {}
         self._emitted, reports = self.attempts.run(
-            lambda cut: slots.run(before, tasks, batch, cut, feeds), has_tasks=bool(tasks)
+            lambda cut: slots.run(before, tasks, batch, cut, feeds_in(epoch)), has_tasks=bool(tasks)
         )
-        events = self.coordinator.events(epoch, before, reports)
-        outcome = Outcome(reports, intake_of(plan, reports))
-        self._reports, self.events = reports, events
-        place = self.setup.results_in
-        after = manifest_after(after_plan, before, epoch, outcome, self._clock, events=events, results_in=place)
+        outcome, place = outcome_of(query, plan, reports, batch), self.setup.results_in
+        self._reports, self.events = reports, self.coordinator.events(epoch, before, reports)
+        after = manifest_after(after_plan, before, epoch, outcome, self._clock, events=self.events, results_in=place)
         remove_results(self.slots.results, left_over(outcome, after))
         return protocol.JobDone(after)
 
@@ -214,8 +214,8 @@ class InProcessQuery:
     def _adopt(self, epoch: Build | Switch) -> None:
         """Continue with the plan that an epoch left."""
         self.coordinator = self.coordinator.migrated(epoch, self.manifest)
-        self.plan, self.slots = epoch.plan, Slots(self.query, epoch.plan, self.checkpoint, self.setup)
-        self._dealt = None
+        self.plan, self.query, self._dealt = epoch.plan, query_after(self.query, epoch), None
+        self.slots = Slots(self.query, self.plan, self.checkpoint, self.setup)
 
     def _send(self, command: protocol.Send) -> protocol.Event:
         if command.manifest.outbox.shows:

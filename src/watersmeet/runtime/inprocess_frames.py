@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +10,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from watersmeet.engine.expressions import evaluate
 from watersmeet.engine.inbox import normalise_key
+from watersmeet.epoch.task import Intake, Outcome, SlotReport, intake_of
 from watersmeet.errors import QueryError
 from watersmeet.plan.frame import HASH, STAGE, STREAM, TIME, pool_name
 from watersmeet.plan.layout import Field, KeyValue
@@ -19,6 +21,7 @@ from watersmeet.plan.placement import Placement
 from watersmeet.plan.stages import JoinPlan, Place
 from watersmeet.query.aggregates import key_column
 from watersmeet.query.expressions import Column
+from watersmeet.query.filter_expressions import filter_expression
 from watersmeet.query.logical import JoinQuery, Stream
 from watersmeet.query.types import is_floating
 
@@ -39,14 +42,29 @@ def pandas_hash(keys: list[pa.Array]) -> npt.NDArray[np.uint64]:
 def require_no_spark(query: JoinQuery, plan: JoinPlan) -> None:
     """Refuse a query that has a part evaluated by Spark."""
     plain = query.aggregation is not None or all(item.column is not None for item in query.select)
-    if not plain or query.filters:
-        raise QueryError("filters and expressions in the select list are evaluated by Spark")
+    if not plain or any(filter_expression(query, wanted) is None for wanted in query.filters):
+        raise QueryError("expressions in the select list, and filters beyond the engine, are evaluated by Spark")
     ids = () if query.confidence is None else query.confidence.row_ids
     derived = [Column(stream.name, column.name) for stream in query.streams for column in stream.derived]
     if query.spark_residuals or any(column not in ids for column in derived):
         raise QueryError("derived columns and predicates on the results are evaluated by Spark")
     if plan.aggregate is not None and not plan.aggregate.by_engine:
         raise QueryError("what the engine has no expression for is evaluated by Spark")
+
+
+def outcome_of(
+    query: JoinQuery, plan: JoinPlan, reports: Sequence[SlotReport], batch: Mapping[str, pa.Table]
+) -> Outcome:
+    """The outcome of an epoch; its intake is counted before filters."""
+    if not query.filters or not batch:
+        return Outcome(reports, intake_of(plan, reports))
+    tables = [batch.get(stream.name) for stream in query.streams]
+    times: list[int | None] = []
+    for stream, table in zip(query.streams, tables, strict=True):
+        found = None if table is None or not query.windowed else pc.max(table[stream.event_time])
+        times.append(None if found is None else found.cast(pa.int64()).as_py())
+    rows = tuple(0 if table is None else table.num_rows for table in tables)
+    return Outcome(reports, Intake(rows, tuple(times)))
 
 
 class Frames:
@@ -60,9 +78,18 @@ class Frames:
         inboxes: list[list[pa.RecordBatch]] = [[] for _ in range(self.plan.stage_count)]
         for i, stream in enumerate(self.query.streams):
             if stream.name in batch:
+                rows = self._filtered(stream, batch[stream.name])
                 for place in self.plan.places(i):
-                    inboxes[place.stage].append(self.frame(i, place, batch[stream.name]))
+                    inboxes[place.stage].append(self.frame(i, place, rows))
         return inboxes
+
+    def _filtered(self, stream: Stream, table: pa.Table) -> pa.Table:
+        for wanted in self.query.filters:
+            test = filter_expression(self.query, wanted) if wanted.stream == stream.name else None
+            if test is not None:
+                passed = evaluate(test, lambda column, rows=table: _flat(rows[column.name]), table.num_rows)  # type: ignore[misc]
+                table = table.filter(pa.array(passed))
+        return table
 
     def frame(self, ordinal: int, place: Place, table: pa.Table) -> pa.RecordBatch:
         """The rows of one stream in the frame that the plan prescribes for an input of a stage."""

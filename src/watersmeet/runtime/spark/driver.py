@@ -20,7 +20,7 @@ from watersmeet.epoch import protocol
 from watersmeet.epoch.after import Clock, left_over, manifest_after, nothing_yet, resumed
 from watersmeet.epoch.driving import Drive, handlers_of
 from watersmeet.epoch.events import Event
-from watersmeet.epoch.kinds import Build, Switch, has_rows, plan_after, plan_run
+from watersmeet.epoch.kinds import Build, Switch, changes_query, has_rows, plan_after, plan_run
 from watersmeet.epoch.migrating import ready_to_build
 from watersmeet.errors import FencedError, WatersmeetError
 from watersmeet.failpoints import failpoint
@@ -114,8 +114,8 @@ class EpochDriver:
         """
         return self._between_batches(protocol.CleanUpAsked(reason))
 
-    def migrate(self, goal: protocol.Migrate | protocol.Abort) -> int:
-        """Migrate to another plan, and return the number of results emitted meanwhile. Raises as `clean_up`."""
+    def migrate(self, goal: protocol.Migrate | protocol.ChangeQuery | protocol.Abort) -> int:
+        """Come to another plan or query, and return the number of results emitted meanwhile. Raises as `clean_up`."""
         return self._between_batches(protocol.MigrationAsked(goal))
 
     def _between_batches(self, asked: protocol.Event) -> int:
@@ -181,7 +181,7 @@ class EpochDriver:
         before, plan = self._before(command.before), plan_after(self.plan, epoch)
         self._changing = epoch if isinstance(epoch, Build | Switch) else None
         if self._changing is not None:
-            before = ready_to_build(before, self.plan, plan)
+            before = ready_to_build(before, self.plan, self._changing)
         memory, sketches = self.coordinator.memory_for(epoch), self.coordinator.sketches
         work = Work(epoch, before, memory, self._drops.recent, sketches)
         rows = self._batch if has_rows(epoch) else self._rowless
@@ -196,7 +196,7 @@ class EpochDriver:
         return protocol.JobDone(after)
 
     def _commit(self, command: protocol.Commit) -> protocol.Event:
-        is_ours = self._outside.checkpoint.commit(command.manifest)
+        is_ours = self._outside.checkpoint.commit(command.manifest, changes_query=changes_query(self._changing))
         if is_ours and self._changing is not None:
             self.coordinator = self.coordinator.migrated(self._changing, self._before(self._drive.state.last))
             self.plan = self._changing.plan

@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 
 from watersmeet.adaptation.coordinator import Coordinator
-from watersmeet.epoch.kinds import Switch
+from watersmeet.epoch.kinds import Switch, query_after
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.runtime.spark.outside import Outside
 from watersmeet.runtime.spark.progress import Ran, progress_of, resting
@@ -42,7 +42,7 @@ class Telling:
         outside.checkpoint.write_statistics(coordinator.table(after.placement))
         since, self._started = self._started, ran.times.started
         groups = coordinator.ledger.summary()
-        progress = progress_of(outside.results.query, plan, ran, after, since, groups)
+        progress = progress_of(query_after(outside.results.query, ran.epoch), plan, ran, after, since, groups)
         if coordinator.reoptimizer is not None:
             found = coordinator.reoptimizer.summary()
             progress = replace(progress, statistics={**progress.statistics, "optimizer": found})
