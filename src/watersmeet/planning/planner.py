@@ -127,6 +127,12 @@ class Planner:
         except OptionError:  # the plan has other streams: the checkpoint reports the differences
             return self.first_plan()
 
+    def plan_of_change(self, known: PlanText) -> JoinPlan:
+        """The plan of a query that is changed: the tree that is asked for, or else the tree of the checkpoint."""
+        if not self.is_choice:
+            return self.first_plan()
+        return self.remembered_plan(PlanText(known.trees))
+
     def plan_named(self, text: str) -> JoinPlan:
         """The plan of a tree, or of several trees assigned to the slots in turn."""
         return self._plan(tuple(parse_tree(part, self._names) for part in text.split("|")))

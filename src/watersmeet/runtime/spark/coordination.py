@@ -19,6 +19,11 @@ def coordinator_of(plan: JoinPlan, planner: Planner, options: JoinOptions, last:
     return Coordinator(plan, options.slots, budget, spill_settings(options), wishes, reoptimizer)
 
 
+def coordinator_of_change(plan: JoinPlan, options: JoinOptions) -> Coordinator:
+    """The coordinator of an old query, until its state is that of a new one."""
+    return Coordinator(plan, options.slots, options.memory_budget_bytes, spill_settings(options))
+
+
 def spill_settings(options: JoinOptions) -> SpillSettings | None:
     """What spills, and when; None if nothing does."""
     if options.spill is None or options.memory_budget_bytes is None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -16,11 +17,12 @@ from watersmeet.plan.aggregate import OutputMode
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.planning.planner import Planner
 from watersmeet.query.confidence import with_confidence
-from watersmeet.query.cql import SqlQuery
+from watersmeet.query.cql import SqlQuery, read_sql
 from watersmeet.query.from_sql import build_sql_query, sources_of
 from watersmeet.query.logical import JoinQuery, Stream, build_query
 from watersmeet.query.registered import RegisteredFunction
 from watersmeet.runtime.spark.analysis import spark_analysis
+from watersmeet.runtime.spark.arrow_schemas import arrow_schema
 from watersmeet.runtime.spark.options import JoinOptions, OptionValue, resolve
 from watersmeet.runtime.spark.results import result_schema
 from watersmeet.runtime.spark.storable import with_source_types
@@ -71,6 +73,50 @@ class JoinPieces:
                 error_class="CONFLICTING_QUERY",
             )
 
+    def texts(self) -> dict[str, Any]:
+        """The query as it was written, for a checkpoint; functions are known by name only."""
+        streams = [
+            {
+                "name": stream.name,
+                "schema": self.frames[stream.name].schema.jsonValue(),
+                "eventTime": stream.event_time,
+                "delayUs": stream.delay_us,
+                "isDelayGiven": stream.is_delay_given,
+            }
+            for stream in self.streams
+        ]
+        pieces = {"where": self.where, "select": self.select, "groupBy": self.group_by, "agg": self.agg}
+        written = {name: list(given) for name, given in {**pieces, "having": self.having}.items()}
+        sql = None if self.sql is None else self.sql.text
+        rest = {"within": self.within, "windows": dict(self.windows), "sql": sql, "plain": sorted(self.plain)}
+        return {"streams": streams, **written, **rest}
+
+    def as_written(self, texts: Mapping[str, Any]) -> JoinPieces:
+        """The join that a checkpoint has written, with the session and the functions of this one."""
+        streams = tuple(
+            Stream(
+                found["name"],
+                arrow_schema(found["name"], StructType.fromJson(found["schema"])),
+                found["eventTime"],
+                found["delayUs"],
+                is_delay_given=found["isDelayGiven"],
+            )
+            for found in texts["streams"]
+        )
+        return replace(
+            self,
+            streams=streams,
+            where=tuple(texts["where"]),
+            within=texts["within"],
+            windows=texts["windows"],
+            select=tuple(texts["select"]),
+            group_by=tuple(texts["groupBy"]),
+            agg=tuple(texts["agg"]),
+            having=tuple(texts["having"]),
+            sql=None if texts["sql"] is None else read_sql(texts["sql"]),
+            plain=frozenset(texts["plain"]),
+        )
+
     def build(self, mode: OutputMode | None = None) -> tuple[JoinQuery, JoinPlan, JoinOptions]:
         """Check everything. Returns the query, its plan for an output mode (or the fallback plan until the first rows
         are seen), and the options as values."""
@@ -80,7 +126,7 @@ class JoinPieces:
     def planner(self, mode: OutputMode | None = None) -> tuple[Planner, JoinOptions]:
         """The planner of the query, with hints and budgets, and the options as values."""
         options = resolve(self.spark, self.options)
-        query = self._query()
+        query = self.query()
         if options.confidence is not None:
             query = with_confidence(query, options.confidence, options.expected_rows)
         planner = Planner(
@@ -103,7 +149,8 @@ class JoinPieces:
                 raise unknown_name("stream", "streams", name, by_lower.values(), "UNKNOWN_STREAM")
         return {by_lower[name.lower()]: rate for name, rate in self.rates.items()}
 
-    def _query(self) -> JoinQuery:
+    def query(self) -> JoinQuery:
+        """The checked query."""
         analyse = spark_analysis(self.spark)
         if self.sql is not None:
             self.require_no_pieces()

@@ -6,7 +6,7 @@ option is an entry there and a field of `JoinOptions`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,7 @@ OptionValue = str | Policy
 Given = Mapping[str, OptionValue]
 """Options that have been set, by name."""
 OFF = ("off", "false", "none")
+ON_CHANGE = ("refuse", "migrate", "stuff")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,8 @@ class JoinOptions:
     """How the running query is optimised; None: not at all."""
     approval: bool
     """Whether migrations of the optimiser wait for approval."""
+    on_change: str
+    """What happens if the query is another one than the checkpoint's: one of `ON_CHANGE`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +197,16 @@ def _approval(text: str, _: Given) -> bool:
     return word == "ask"
 
 
+def _one_of(name: str, values: Sequence[str]) -> Callable[[str, Given], str]:
+    def parse(text: str, _: Given) -> str:
+        word = text.strip().lower()
+        if word not in values:
+            raise unknown_name(f"value of option {name}", "values", text, values, "UNKNOWN_VALUE")
+        return word
+
+    return parse
+
+
 def _expected(text: str, _: Given) -> dict[str, int]:
     """Rows by stream, from `a=1000000, b=500000`."""
     found: dict[str, int] = {}
@@ -266,6 +279,13 @@ KNOWN = {
             _approval,
             "`ask`: migrations of `reoptimize` wait for `query.approve()`",
             "none",
+        ),
+        Option(
+            "onChange",
+            "on_change",
+            _one_of("onChange", ON_CHANGE),
+            "a restart with another query: `refuse`, `migrate` its state, or also `stuff` it with NULL",
+            "refuse",
         ),
         Option(
             "partitions",

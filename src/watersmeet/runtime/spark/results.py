@@ -38,7 +38,7 @@ from watersmeet.plan.stages import JoinPlan
 from watersmeet.query.expressions import quote
 from watersmeet.query.logical import JoinQuery, SelectItem, internal_name
 from watersmeet.runtime.spark.group_exchange import of_rows, struct_of
-from watersmeet.runtime.spark.sinks import Delivery
+from watersmeet.runtime.spark.sinks import Delivery, Sink
 from watersmeet.runtime.spark.slot_work import report_rows
 from watersmeet.state.manifest import Manifest
 from watersmeet.state.outbox import ResultFolder, ResultWriter, require_whole
@@ -112,6 +112,14 @@ class ResultPath:
             )
         require_whole(self.folder, manifest.outbox.files, reads=is_recovery)
         return [self.folder / file.name for file in manifest.outbox.files]
+
+
+def result_path(sink: Sink, outbox: Path, maker: Maker, query: JoinQuery, schema: StructType) -> ResultPath:
+    """Where the results of a query are written: by tasks into the sink's own folder if that is possible."""
+    results = ResultPath(query, schema, outbox, "checkpoint", maker=maker)
+    if (parts := sink.part_folder(is_plain=results.is_plain)) is None:
+        return results
+    return ResultPath(query, schema, parts.folder, "sink", parts.compression, maker)
 
 
 def with_expressions(path: ResultPath, plan: JoinPlan, rows: DataFrame) -> DataFrame:

@@ -12,10 +12,8 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import DataType, StringType, StructType, VariantType
+from pyspark.sql.types import StructType
 
 from watersmeet.errors import OptionError, QueryError
 from watersmeet.observe.explain import explain_text
@@ -24,12 +22,11 @@ from watersmeet.planning.planner import FALLBACK, explain_mode
 from watersmeet.query.cql import read_sql
 from watersmeet.query.logical import Stream, check_stream_name
 from watersmeet.query.registered import registered
-from watersmeet.query.types import COLLATION, nullable_inside
 from watersmeet.runtime.spark import arguments
+from watersmeet.runtime.spark.arrow_schemas import arrow_schema
 from watersmeet.runtime.spark.join_pieces import JoinPieces
 from watersmeet.runtime.spark.option_places import require_option_of_join
 from watersmeet.runtime.spark.options import KNOWN, option_name
-from watersmeet.runtime.spark.storable import parts_of
 from watersmeet.runtime.spark.writer import JoinStreamWriter
 
 
@@ -107,7 +104,9 @@ class StreamJoin:
                 error_class="NOT_STREAMING",
             )
         eventTime, delay_us = _event_time(name, df, eventTime, delay)
-        stream = Stream(name, _arrow_schema(name, df), eventTime, delay_us or 0, is_delay_given=delay_us is not None)
+        stream = Stream(
+            name, arrow_schema(name, df.schema), eventTime, delay_us or 0, is_delay_given=delay_us is not None
+        )
         pieces = self._pieces
         return self._with(
             streams=(*pieces.streams, stream),
@@ -344,33 +343,3 @@ def _watermark(df: DataFrame) -> tuple[str, int] | None:
     key = "spark.watermarkDelayMs"
     found = [(f.name, int(f.metadata[key]) * 1000) for f in df.schema.fields if key in (f.metadata or {})]
     return found[0] if len(found) == 1 else None
-
-
-def _arrow_schema(name: str, df: DataFrame) -> pa.Schema:
-    """The columns of a stream as Arrow types."""
-    fields = []
-    for field in df.schema.fields:
-        try:
-            if _has_variant(field.dataType):  # Arrow has it as a struct whose fields are never NULL, even if it is
-                raise TypeError
-            converted = to_arrow_schema(type(df.schema)([field]), timezone="UTC")
-        except Exception as error:  # PySpark raises one of several classes here
-            raise QueryError(
-                f"column '{field.name}' of stream '{name}' is {field.dataType.simpleString()}: Arrow cannot carry that",
-                hint="drop or cast the column before the join",
-                error_class="UNSUPPORTED_TYPE",
-            ) from error
-        kept = converted.field(0)
-        fields.append(_with_collation(kept.with_type(nullable_inside(kept.type)), field.dataType))
-    return pa.schema(fields)
-
-
-def _has_variant(kind: DataType) -> bool:
-    return "variant" in kind.simpleString() and any(isinstance(part, VariantType) for part in parts_of(kind))
-
-
-def _with_collation(field: pa.Field, kind: DataType) -> pa.Field:
-    """Arrow has no collations: note any collation that does not compare bytes, so that joining on it can be refused."""
-    if isinstance(kind, StringType) and kind != StringType():
-        return field.with_metadata({COLLATION: kind.collation.encode()})
-    return field

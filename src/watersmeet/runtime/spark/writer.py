@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Any, get_args
+from typing import IO, Any, get_args
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
@@ -21,7 +21,7 @@ from watersmeet.plan.fingerprint import marks_of_format_1, query_marks
 from watersmeet.query.logical import JoinQuery
 from watersmeet.runtime.repair import require_tied
 from watersmeet.runtime.spark import arguments
-from watersmeet.runtime.spark.coordination import coordinator_of
+from watersmeet.runtime.spark.coordination import coordinator_of, coordinator_of_change
 from watersmeet.runtime.spark.driver import EpochDriver
 from watersmeet.runtime.spark.file_sink import FILE_FORMATS
 from watersmeet.runtime.spark.join_pieces import JoinPieces
@@ -34,7 +34,8 @@ from watersmeet.runtime.spark.output_marks import output_marks, target_of
 from watersmeet.runtime.spark.outside import Outside
 from watersmeet.runtime.spark.progress import resting
 from watersmeet.runtime.spark.query import JoinQueryHandle
-from watersmeet.runtime.spark.results import ResultPath
+from watersmeet.runtime.spark.query_changes import Start, change_of, texts_of
+from watersmeet.runtime.spark.results import result_path
 from watersmeet.runtime.spark.sink_choice import AskedSink, sink_of, table_sink
 from watersmeet.runtime.spark.sinks import Sink, SinkRun
 from watersmeet.runtime.spark.slot_work import Folders
@@ -45,6 +46,7 @@ from watersmeet.runtime.spark.workers import require_able_workers
 from watersmeet.state.checkpoint import Checkpoint
 from watersmeet.state.folder_checks import cannot_keep_state, obstacle_to_folder
 from watersmeet.state.part_files import Maker
+from watersmeet.state.query_file import Written
 from watersmeet.state.sink_owner import Owner
 from watersmeet.state.storage import local_path
 from watersmeet.state.temporary import TemporaryFolder, sweep_temporary
@@ -274,6 +276,7 @@ class JoinStreamWriter:
             raise cannot_keep_state(checkpoint.location, obstacle)
         run = uuid.uuid4().hex
         name = self._query_name or "(unnamed)"
+        watcher: IO[bytes] | None = None
         checkpoint.acquire(f"query '{name}', process {os.getpid()} on {socket.gethostname()}, run {run[:8]}")
         try:
             known = checkpoint.plan()
@@ -281,7 +284,12 @@ class JoinStreamWriter:
             schema = self._join.schema(query, plan)
             marks = query_marks(query, plan)
             output = output_marks(query, schema, self._mode, target, self._partition_by)
-            checkpoint.require_same_query(marks, marks_of_format_1(query, plan), output)
+            identity = checkpoint.identified(marks, marks_of_format_1(query, plan), output)
+            change = change_of(Start(self._join, planner, options, self._format), identity, known, checkpoint.location)
+            if change is None:
+                identity.require_same(checkpoint.location)
+            else:
+                plan = change.goal.new.plan
             last = checkpoint.latest(plan)
             coordinator = coordinator_of(plan, planner, options, last)
             checkpoint.mend_spark_log()
@@ -292,43 +300,44 @@ class JoinStreamWriter:
             owner, maker = Owner(checkpoint.uid(), location, name), Maker(checkpoint.uid(), run)
             served = SinkRun(spark, schema, owner, maker, *checkpoint.sent_and_committed())
             sink = sink.for_run(served)
-            results = ResultPath(query, schema, checkpoint.outbox, "checkpoint", maker=maker)
-            if (parts := sink.part_folder(is_plain=results.is_plain)) is not None:
-                results = ResultPath(query, schema, parts.folder, "sink", parts.compression, maker)
+            path_of = partial(result_path, sink, checkpoint.outbox, maker)
             folder = run_folder(options.memory_location, checkpoint.identity(), run)
             budget = options.memory_budget_bytes
             require_room(folder, options.slots, budget)
             handle = JoinQueryHandle(
                 spark,
                 planner,
-                resting(query, plan, last or nothing_yet(plan, options.slots)),
+                resting(query, plan, nothing_yet(plan, options.slots) if last is None or change else last),
                 sink.description,
                 folder,
                 is_finite=self._is_finite,
                 temporary=temporary,
             )
             require_able_workers(spark, options.slots, None if folder is None else options.memory_location, budget)
-            driver = EpochDriver(
-                plan,
-                Outside(
-                    checkpoint,
-                    Folders(checkpoint.segments, folder, checkpoint.manifests, checkpoint.attempts, checkpoint.tasks),
-                    results,
-                    sink,
-                    spark,
-                    handle._note,
-                    handle._note_resent,
-                    options.idle_timeout_ms,
-                ),
-                coordinator,
-                partial(plan_for_batch, planner) if known is None and planner.waits_for_rows else None,
+            outside = Outside(
+                checkpoint,
+                Folders(checkpoint.segments, folder, checkpoint.manifests, checkpoint.attempts, checkpoint.tasks),
+                path_of(query, schema),
+                sink,
+                spark,
+                handle._note,
+                handle._note_resent,
+                options.idle_timeout_ms,
             )
+            choose = partial(plan_for_batch, planner) if known is None and planner.waits_for_rows else None
+            driver = EpochDriver(plan, outside, coordinator, choose) if change is None else None
             checkpoint.prepare()
             sink.claim(served)
-            checkpoint.remember_query(marks | output)
             watcher = claim(folder) if folder is not None else None
+            written = Written(marks | output, texts_of(self._join, schema))
+            if change is not None:
+                change.carry_out(outside, written, coordinator_of_change(change.plan, options), path_of)
+            checkpoint.remember_query(written.marks, written.texts)
+            driver = driver or EpochDriver(plan, outside, coordinator)
         except BaseException:
             checkpoint.release()
+            if watcher is not None:
+                watcher.close()
             _remove(temporary)
             raise
         try:
