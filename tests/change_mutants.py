@@ -18,7 +18,7 @@ CHANGE_MUTANTS = [
     Mutant(
         "stores of rows that are filtered now are kept",
         "plan.query_change:_kept",
-        "not tested & streams and",
+        " and not tested & streams",
         "",
     ),
     Mutant(
