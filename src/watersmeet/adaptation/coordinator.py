@@ -115,7 +115,7 @@ class Coordinator:
         self._reasons: dict[Order, str] = {}
         self.pace = Pace(ROWS_AT_ONCE)
         self._has_fed = False
-        """Whether a chunk of a migration has been done since the last batch, or with it, or a migration has just begun."""
+        """Whether a chunk was done since the last batch, or with it, or a migration has just begun."""
 
     def for_plan(self, plan: JoinPlan) -> Coordinator:
         """A coordinator with the same settings, without any statistics."""

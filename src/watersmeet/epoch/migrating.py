@@ -23,6 +23,7 @@ from watersmeet.state.manifest import ExtentRef, Manifest, MigrationState, SlotS
 
 T = TypeVar("T")
 
+
 def ready_to_build(manifest: Manifest, old: JoinPlan, epoch: Build | Switch) -> Manifest:
     """The state of the old plan, prepared for the epoch that leads to a new one: groups of new keys have slots, and
     extents are in the time buckets of their new stages."""
