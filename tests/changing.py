@@ -136,7 +136,7 @@ class Oracle:
                 if self.watermark is not None and window is not None and time + window <= self.watermark:
                     continue
                 row = {name: row.get(name) if name in columns else None for name in stream.schema.names}
-                if _passes(new, stream.name, row):
+                if _passes(new, stream.name, row, but=old.filters):  # the old query has tested these
                     self.kept[stream.name].append((batch, row))
         self.query = new
 
@@ -177,8 +177,8 @@ def _kept_columns(query: JoinQuery, name: str) -> set[str]:
     return kept | {"ts"}
 
 
-def _passes(query: JoinQuery, name: str, row: Row) -> bool:
-    tests = [filter_expression(query, f) for f in query.filters if f.stream == name]
+def _passes(query: JoinQuery, name: str, row: Row, but: Sequence[Any] = ()) -> bool:
+    tests = [filter_expression(query, f) for f in query.filters if f.stream == name and f not in but]
     return all(value_of(test, {name: row}) is True for test in tests)
 
 

@@ -56,10 +56,10 @@ def _rows(rng: np.random.Generator, second: int, x: int, y: int, rows: int) -> p
 
 
 def reoptimizer(query: JoinQuery | None = None, *, slots: int = 1, plan: str = "auto", **how) -> Reoptimizer:
-    found = query or drifting_query()
-    return Reoptimizer(
-        Planner(found, plan, Assumptions({}), slots, 16, Budget(), prices=PRICES), sketching_share=1.0, **how
-    )
+    """By default its looks take no time: epochs of tests are so short that the quota of planning would be a matter of
+    chance."""
+    planner = Planner(query or drifting_query(), plan, Assumptions({}), slots, 16, Budget(), prices=PRICES)
+    return Reoptimizer(planner, **{"sketching_share": 1.0, "clock": lambda: 0.0, **how})
 
 
 def started(folder: Path, tree: str, adapts: Reoptimizer | None, **setup) -> InProcessQuery:

@@ -96,7 +96,7 @@ MIGRATION_MUTANTS = [
     Mutant(
         "a restart forgets a migration",
         "runtime.inprocess:InProcessQuery.__init__",
-        "if known is not None and (known.is_in_transition or known.trees != plan_text(self.plan)):",
+        "if known is not None and was_migrated(known, self.plan):",
         "if False:",
     ),
     Mutant(

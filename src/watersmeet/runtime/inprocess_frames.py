@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -30,6 +29,8 @@ Hash = Callable[[list[pa.Array]], npt.NDArray[np.uint64]]
 
 def pandas_hash(keys: list[pa.Array]) -> npt.NDArray[np.uint64]:
     """A 64-bit hash of composite keys. (Spark uses another one; a checkpoint must always use the same.)"""
+    import pandas as pd  # a quarter of a second, for callers without a hash of their own
+
     mixed = np.zeros(len(keys[0]), dtype=np.uint64)
     for key in keys:
         known = pc.is_valid(key).to_numpy(zero_copy_only=False)

@@ -34,6 +34,7 @@ from watersmeet.plan.state_matching import Feed
 from watersmeet.plan.tree import Join
 from watersmeet.query.logical import JoinQuery, internal_name
 from watersmeet.runtime.inprocess_frames import Frames, Hash, pandas_hash
+from watersmeet.state.allocation import use_system_allocator
 from watersmeet.state.checkpoint import Checkpoint
 from watersmeet.state.manifest import Manifest, PlanText, ResultFile
 from watersmeet.state.outbox import ResultFolder, ResultWriter, read_results, require_whole
@@ -98,6 +99,7 @@ class Slots:
     def __init__(self, query: JoinQuery, plan: JoinPlan, checkpoint: Checkpoint, setup: Setup) -> None:
         self.query, self.plan, self.checkpoint, self.setup = query, plan, checkpoint, setup
         self.frames = Frames(query, plan, setup.hash_keys)
+        use_system_allocator()
 
     @property
     def results(self) -> Path:

@@ -36,6 +36,7 @@ from watersmeet.runtime.spark.aside import Aside, for_spark, packed, unpacked
 from watersmeet.runtime.spark.group_exchange import received, reports_only, sent_schema, shown_schema, with_reports
 from watersmeet.runtime.spark.memory import remove_other_runs
 from watersmeet.runtime.spark.this_worker import this_worker
+from watersmeet.state.allocation import use_system_allocator
 from watersmeet.state.damage import reading
 from watersmeet.state.file_names import committed_name
 from watersmeet.state.host_sweep import sweep_host
@@ -74,6 +75,7 @@ class Folders:
 
 def _this_task(folders: Folders, stage: int) -> SlotTask:
     """The slot task of the running Spark task, with a unique name for this attempt."""
+    use_system_allocator()
     if next(_tasks_before) == 1:
         # Spark collects garbage after every task. Frozen objects (all imports of the first task) are not scanned again.
         gc.freeze()
