@@ -1,8 +1,8 @@
 """The allocator of Arrow's buffers while a slot works.
 
-The buffers of an epoch are of a few kinds of size and live as long as the epoch. Arrow's default allocator gives their
-pages back to the system and touches new ones in the next epoch; the system's keeps them (a quarter of the page faults in
-`benchmarks/state_growth.py`, and no more memory).
+The buffers of an epoch are of a few sizes and live as long as the epoch. Arrow's default allocator gives their pages
+back to the system and touches new ones in the next epoch; malloc keeps them: a third of the page faults in
+`benchmarks/state_growth.py`, and no more memory.
 """
 
 from __future__ import annotations
