@@ -10,8 +10,9 @@ from tests.oracle import canonical
 from tests.spark.helpers import READINGS, join_of, output, random_batches, read_stream, run, write_batches
 from tests.spark.refusals import refusal
 from watersmeet import StreamJoin
-from watersmeet.errors import CheckpointError
+from watersmeet.errors import CheckpointError, WatersmeetError
 from watersmeet.runtime.spark.stream_join import pieces_of
+from watersmeet.state.requests import APPROVE, put_request
 
 pytestmark = pytest.mark.spark
 
@@ -80,6 +81,80 @@ def test_results_may_get_other_columns_where_the_sink_has_no_schema(spark, tmp_p
     due += oracle.run(BATCHES[2]) + oracle.run(BATCHES[3])
     assert found == due
     assert any(row[1] is None for row in found), "no stored row was stuffed"
+
+
+def asking(spark, folder, *more: str):
+    return base(spark, folder, *more).option("onChange", "ask")
+
+
+def state_of(folder):
+    return {name: digest for name, digest in contents(folder / "ck" / "watersmeet").items() if "lock" not in name}
+
+
+@pytest.mark.parametrize("by", ["handle", "request"])
+def test_a_change_waits_for_approval(spark, tmp_path, by):
+    write_batches(tmp_path, BATCHES[:2])
+    run(base(spark, tmp_path), tmp_path / "out", tmp_path / "ck")
+    changed = asking(spark, tmp_path, "a.v > 20")
+    oracle = Oracle(query_of(base(spark, tmp_path)))
+    due = oracle.run(BATCHES[0]) + oracle.run(BATCHES[1])
+    put_request(tmp_path / "ck", APPROVE)  # of the past: it is not an answer
+    write_batches(tmp_path, BATCHES[2:4], start=2)
+    writer = changed.writeStream.trigger(availableNow=True).option("checkpointLocation", str(tmp_path / "ck"))
+    before = state_of(tmp_path)
+    query = writer.start(str(tmp_path / "out"))
+    assert query.pending["kind"] == "changeQuery"
+    assert "a: `v` > 20" in query.pending["reason"]
+    assert not query.awaitTermination(2), "it did not wait"
+    text = refusal(WatersmeetError, lambda: query.migrate("(a b c)"))
+    assert text.startswith("[CHANGE_NOT_APPROVED]")
+    query.stop()
+    assert query.exception() is None
+    after = state_of(tmp_path)
+    assert {name: after[name] for name in before if "requests" not in name and "marks" not in name} == {
+        name: digest for name, digest in before.items() if "requests" not in name and "marks" not in name
+    }
+    assert output(spark, tmp_path / "out") == due
+    query = writer.start()
+    if by == "handle":
+        query.approve()
+    else:
+        put_request(tmp_path / "ck", APPROVE)
+    query.awaitTermination()
+    assert query.pending is None
+    oracle.change(query_of(changed))
+    due += oracle.run(BATCHES[2]) + oracle.run(BATCHES[3])
+    assert output(spark, tmp_path / "out") == due
+
+
+def test_a_running_query_is_changed(spark, tmp_path):
+    write_batches(tmp_path, BATCHES[:2])
+    first = base(spark, tmp_path).option("onChange", "refuse")
+    query = first.writeStream.start(str(tmp_path / "out"), checkpointLocation=str(tmp_path / "ck"))
+    try:
+        query.processAllAvailable()
+        for wrong, words in (
+            (first, "[NOTHING_TO_CHANGE]"),
+            (first.where("a.name = 'n1'"), "[CANNOT_CHANGE_QUERY]"),
+            ("a.v > 20", "[INVALID_ARGUMENT]"),
+        ):
+            text = refusal(WatersmeetError, lambda wrong=wrong: query.change(wrong))
+            assert text.startswith(words)
+            assert query.isActive
+        changed = first.where("a.v > 20")
+        again = query.change(changed)
+        assert not query.isActive
+        assert refusal(WatersmeetError, lambda: query.change(first)).endswith("cleans up before it ends")
+        query = again
+        write_batches(tmp_path, BATCHES[2:4], start=2)
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    oracle = Oracle(query_of(first))
+    due = oracle.run(BATCHES[0]) + oracle.run(BATCHES[1])
+    oracle.change(query_of(changed))
+    due += oracle.run(BATCHES[2]) + oracle.run(BATCHES[3])
+    assert output(spark, tmp_path / "out") == due
 
 
 @pytest.fixture(scope="module")

@@ -20,12 +20,16 @@ def chain(spark, base, streams="abcde", where=CHAIN, **options):
     return join.select(*(f"{name}.{column}" for name in streams for column in ("ts", "v")))
 
 
-@pytest.mark.parametrize("plan", ["auto", pytest.param("((a b c) (d e))", marks=pytest.mark.long), "((((a b) c) d) e)"])
-def test_a_chain_over_three_keys_gives_the_same_results_in_any_shape(spark, tmp_path, plan):
+@pytest.mark.parametrize(
+    ("plan", "stages"),
+    [("auto", 5), pytest.param("((a b c) (d e))", 3, marks=pytest.mark.long), ("((((a b) c) d) e)", 3)],
+    ids=["fallback", "bushy", "chain"],
+)
+def test_a_chain_over_three_keys_gives_the_same_results_in_any_shape(spark, tmp_path, plan, stages):
     batches = random_batches(seed=5, streams="abcde", batches=3, rows=6, keys=3, batch_seconds=30)
     write_batches(tmp_path, batches)
     join = chain(spark, tmp_path, plan=plan, slots=2)
-    assert len(pieces_of(join).build()[1].stages) == 3
+    assert len(pieces_of(join).build()[1].stages) == stages
     run(join, tmp_path / "out", tmp_path / "ck")
     right = expected(join, batches)
     assert output(spark, tmp_path / "out") == right
@@ -91,20 +95,21 @@ def test_hops_go_on_after_a_restart_and_write_to_any_sink(spark, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("plan", "looks"),
+    "plan",
     [
-        ("(a b c d e)", 0),
-        ("((a b) (c (d e)))", 0),
-        pytest.param("((((a b) c) d) e)", 0, marks=pytest.mark.long),
-        pytest.param("((a b c) (d e))", 0, marks=pytest.mark.long),
-        ("mjoin", 1),  # its probe orders are chosen by a look at the first batch
+        "(a b c d e)",
+        "((a b) (c (d e)))",
+        pytest.param("((((a b) c) d) e)", marks=pytest.mark.long),
+        pytest.param("((a b c) (d e))", marks=pytest.mark.long),
+        "mjoin",
+        "auto",
     ],
 )
-def test_a_batch_is_read_once_whatever_the_number_of_stages(spark, tmp_path, plan, looks):
+def test_a_batch_is_read_once_whatever_the_number_of_stages(spark, tmp_path, plan):
     batches = random_batches(seed=5, streams="abcde", batches=1, rows=8, keys=3, batch_seconds=30)
     write_batches(tmp_path, batches)
     join = chain(spark, tmp_path, plan=plan, slots=2)
     handle = run(join, tmp_path / "out", tmp_path / "ck")
     rows = sum(table.num_rows for table in batches[0].values())
-    assert handle._inner.lastProgress["numInputRows"] == rows * (1 + looks)  # Spark counts every time a row is read
+    assert handle._inner.lastProgress["numInputRows"] == rows  # Spark counts every time a row is read
     assert handle.lastProgress["numInputRows"] == rows

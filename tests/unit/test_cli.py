@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -292,12 +293,20 @@ class Waiting:
     """A query whose rows have come and whose first epoch has not, until it ends."""
 
     def __init__(self, *, has_rows: bool) -> None:
-        self._epochs, self._resent, self._turns = (), {}, 3
+        self._kept, self._turns, self.pending = SimpleNamespace(epochs=(), resent={}), 3, None
         self.status = {"isDataAvailable": has_rows}
 
     def awaitTermination(self, timeout: float) -> bool:
         self._turns -= 1
         return self._turns == 0
+
+
+def test_a_query_that_waits_for_an_approval_says_so_and_how_to_give_it():
+    said: list[str] = []
+    query = Waiting(has_rows=True)
+    query.pending = {"kind": "changeQuery", "reason": "the query has changed: window of a"}
+    _follow(query, "ck", [], said.append)
+    assert said[0] == "waiting for an approval (watersmeet approve ck): the query has changed: window of a"
 
 
 @pytest.mark.parametrize(("is_new", "has_rows", "count"), [(True, True, 1), (True, False, 0), (False, True, 0)])

@@ -152,6 +152,8 @@ def _follow(
                 told = epoch.epoch
                 say(epoch_line(epoch))
 
+    if (pending := query.pending) is not None:
+        say(f"waiting for an approval (watersmeet approve {checkpoint}): {pending['reason']}")
     try:
         while not query.awaitTermination(0.2):
             tell()

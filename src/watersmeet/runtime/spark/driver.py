@@ -51,7 +51,8 @@ class EpochDriver:
         """With `choose`, the plan is chosen by the first micro-batch; `plan` is the fallback until then."""
         self.plan, self.coordinator = plan, coordinator
         self._outside, self._choose = outside, choose
-        self._gate = threading.RLock()
+        self.gate = threading.RLock()
+        """Held while epochs run."""
         self.is_stopped = self._is_cleaning = False
         self._tag = f"watersmeet-{uuid.uuid4().hex}"
         self._clone: SparkSession | None = None
@@ -88,7 +89,7 @@ class EpochDriver:
 
     def recover(self) -> None:
         """Send the results that an earlier run did not send, and take over; once per run."""
-        with self._gate:
+        with self.gate:
             if self._drive.state == protocol.State():
                 if (last := self._start.last) is not None:
                     self._outside.checkpoint.events.restore(last.epoch, last.events)
@@ -96,7 +97,7 @@ class EpochDriver:
 
     def run_batch(self, batch: DataFrame, batch_id: int) -> None:
         """The foreachBatch function."""
-        with self._gate:
+        with self.gate:
             self._clone = batch.sparkSession
             self.recover()
             self._batch = batch
@@ -119,7 +120,7 @@ class EpochDriver:
         return self._between_batches(protocol.MigrationAsked(goal))
 
     def _between_batches(self, asked: protocol.Event) -> int:
-        with self._gate, cancellable(self._outside.session, self._tag):
+        with self.gate, cancellable(self._outside.session, self._tag):
             self._is_cleaning = True
             try:
                 self.recover()
@@ -145,7 +146,7 @@ class EpochDriver:
     def close(self) -> None:
         """Wait for the running batch, and give up the checkpoint."""
         self.is_stopped = True
-        with self._gate:
+        with self.gate:
             self._outside.checkpoint.release()
 
     def _play(self, event: protocol.Event) -> None:

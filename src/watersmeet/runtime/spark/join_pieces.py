@@ -51,6 +51,12 @@ class JoinPieces:
     rates: Mapping[str, float] = field(default_factory=dict)
     selectivities: tuple[tuple[str, float], ...] = ()
 
+    def to_change(self) -> JoinPieces:
+        """The join, allowed to change the query of its checkpoint."""
+        if self.options.get("onChange", "refuse") != "refuse":
+            return self
+        return replace(self, options={**self.options, "onChange": "migrate"})
+
     def spoken(self) -> dict[str, object]:
         """The pieces of the query itself, by the call that gives them."""
         said: dict[str, object] = {

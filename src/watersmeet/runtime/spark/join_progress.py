@@ -7,6 +7,8 @@ Spark's own listeners (`spark.streams.addListener`) see the query underneath, wi
 
 from __future__ import annotations
 
+import json
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -19,6 +21,9 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryProgress,
 )
 
+from watersmeet.observe.progress import EpochProgress, merged_progress, with_closing
+
+EPOCHS_KEPT = 100
 OURS = ("epoch", "adaptations", "statistics")
 """Keys that Spark's progress does not have."""
 
@@ -49,6 +54,45 @@ class JoinProgress(StreamingQueryProgress):  # type: ignore[misc]  # mypy does n
     @property
     def statistics(self) -> dict[str, Any]:
         return self["statistics"]
+
+
+class KeptProgress:
+    """The progress of the last epochs of a run, to be merged with Spark's."""
+
+    def __init__(self, found: EpochProgress, sink: str) -> None:
+        """`found` is the state at the start; `sink` is its description."""
+        self.resting, self._sink = found, sink
+        self.epochs: deque[EpochProgress] = deque(maxlen=EPOCHS_KEPT)
+        self.resent: dict[int | None, int] = {}
+        """How many results of an earlier run were sent, by batch."""
+        self.migrated: Mapping[str, Any] | None = None
+        """The last migration."""
+
+    @property
+    def last(self) -> EpochProgress:
+        return self.epochs[-1] if self.epochs else self.resting
+
+    def note_resent(self, batch: int | None, results: int) -> None:
+        self.resent[batch] = results
+
+    def note(self, progress: EpochProgress) -> None:
+        self.resting = progress
+        for event in progress.events:
+            if event.kind == "migrate":
+                self.migrated = event.to_dict()
+        if progress.is_resting:
+            return
+        if progress.is_closing and self.epochs:
+            self.epochs[-1] = with_closing(self.epochs[-1], progress)
+        else:
+            self.epochs.append(progress)
+
+    def merged(self, found: StreamingQueryProgress) -> JoinProgress:
+        """Spark's progress of a trigger, with that of its epochs."""
+        value = json.loads(found.json)
+        batch = value["batchId"]
+        epochs = [epoch for epoch in self.epochs if epoch.batch == batch]
+        return JoinProgress.of(merged_progress(value, epochs, self.resting, self._sink, self.resent.get(batch, 0)))
 
 
 class Forwarding(StreamingQueryListener):  # type: ignore[misc]

@@ -27,7 +27,7 @@ OptionValue = str | Policy
 Given = Mapping[str, OptionValue]
 """Options that have been set, by name."""
 OFF = ("off", "false", "none")
-ON_CHANGE = ("refuse", "migrate", "stuff")
+ON_CHANGE = ("refuse", "ask", "migrate", "stuff")
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +284,7 @@ KNOWN = {
             "onChange",
             "on_change",
             _one_of("onChange", ON_CHANGE),
-            "a restart with another query: `refuse`, `migrate` its state, or also `stuff` it with NULL",
+            "a restart with another query: `refuse`, `ask`, `migrate` its state, or also `stuff` it with NULL",
             "refuse",
         ),
         Option(

@@ -7,13 +7,11 @@ released (and removed, if it is temporary) and the memory tier emptied before `a
 from __future__ import annotations
 
 import atexit
-import json
 import threading
 import time
-from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -25,19 +23,24 @@ from watersmeet.adaptation.migration import migration_now
 from watersmeet.observe.explain import explain_text
 from watersmeet.observe.group_cpu import with_cpu
 from watersmeet.observe.measured import measured
-from watersmeet.observe.progress import EpochProgress, merged_progress, with_closing
+from watersmeet.observe.progress import EpochProgress
 from watersmeet.planning.planner import FALLBACK, NOTHING_SEEN, Planner, explain_mode
 from watersmeet.runtime.spark import refusals
+from watersmeet.runtime.spark.changing import Question
 from watersmeet.runtime.spark.driver import EpochDriver
 from watersmeet.runtime.spark.interrupt import end_with, last_words, settle, stop_quietly
-from watersmeet.runtime.spark.join_progress import Forwarding, JoinProgress
+from watersmeet.runtime.spark.join_pieces import JoinPieces
+from watersmeet.runtime.spark.join_progress import Forwarding, JoinProgress, KeptProgress
 from watersmeet.runtime.spark.memory import empty_run
 from watersmeet.runtime.spark.outside import Stopped
 from watersmeet.runtime.spark.plan_changes import PlanChanges
 from watersmeet.runtime.spark.stopping import await_tasks, is_in_batch
 from watersmeet.state.temporary import TemporaryFolder
 
-PROGRESS_KEPT = 100
+if TYPE_CHECKING:
+    from watersmeet.runtime.spark.stream_join import StreamJoin
+
+Succeed = Callable[[EpochDriver, Callable[[], None], JoinPieces], "JoinQueryHandle"]
 STOPPED_WITHIN_S = 5.0
 """How long the interpreter waits at exit for a query to end."""
 
@@ -58,13 +61,11 @@ class JoinQueryHandle:
     ) -> None:
         """`found` is the state at the start; `is_finite`: the stream ends by itself, and owed results are emitted at
         its end."""
-        self._spark, self._is_finite, self._resting = spark, is_finite, found
-        self._resent: dict[int | None, int] = {}
-        self._migrated: Mapping[str, Any] | None = None
+        self._spark, self._is_finite = spark, is_finite
+        self._kept = KeptProgress(found, sink)
         self._listeners: list[tuple[StreamingQueryListener, Forwarding]] = []
         self._planner, self._query = planner, planner.query
-        self._sink, self._memory, self._temporary = sink, memory, temporary
-        self._epochs: deque[EpochProgress] = deque(maxlen=PROGRESS_KEPT)
+        self._memory, self._temporary = memory, temporary
         self._inner: StreamingQuery
         self._driver: EpochDriver
         self._watcher: IO[bytes] | None = None
@@ -72,9 +73,17 @@ class JoinQueryHandle:
         self._error: Exception | None = None
         self._stop_asked, self._ended = threading.Event(), threading.Event()
 
-    def _attach(self, inner: StreamingQuery, driver: EpochDriver, watcher: IO[bytes] | None) -> JoinQueryHandle:
-        """Take charge of the started query."""
+    def _attach(
+        self,
+        inner: StreamingQuery,
+        driver: EpochDriver,
+        watcher: IO[bytes] | None,
+        question: Question | None,
+        succeed: Succeed,
+    ) -> JoinQueryHandle:
+        """Take charge of the started query; `succeed` starts another in its place."""
         self._inner, self._driver, self._watcher = inner, driver, watcher
+        self._question, self._succeed = question, succeed
         threading.Thread(target=self._watch, name=f"watersmeet-{inner.runId}", daemon=True).start()
         threading.Thread(target=self._stop_when_asked, name=f"watersmeet-stop-{inner.runId}", daemon=True).start()
         atexit.register(self._stop_at_exit)
@@ -133,7 +142,7 @@ class JoinQueryHandle:
         (1000, 250)
         """
         found = self._inner.lastProgress
-        return None if found is None else self._merged(found)
+        return None if found is None else self._kept.merged(found)
 
     @property
     def recentProgress(self) -> list[JoinProgress]:
@@ -142,14 +151,14 @@ class JoinQueryHandle:
         >>> [progress.batchId for progress in query.recentProgress]
         [0, 1, 2]
         """
-        return [self._merged(found) for found in self._inner.recentProgress]
+        return [self._kept.merged(found) for found in self._inner.recentProgress]
 
     def addListener(self, listener: StreamingQueryListener) -> None:
         """Call a listener with the events of this query from now on; their progress includes the join.
 
         >>> query.addListener(my_listener)
         """
-        forwarding = Forwarding(listener, str(self.runId), self._merged)
+        forwarding = Forwarding(listener, str(self.runId), self._kept.merged)
         self._listeners.append((listener, forwarding))
         self._spark.streams.addListener(forwarding)
 
@@ -208,6 +217,7 @@ class JoinQueryHandle:
 
         >>> query.migrate("((a b) c)")
         """
+        self._require_running("migrated")
         self._changes.migrate(plan, strategy)
 
     def abortMigration(self) -> None:
@@ -218,11 +228,28 @@ class JoinQueryHandle:
         self._changes.give_up()
 
     def approve(self) -> None:
-        """Approve the migration that waits for it (`option("approval", "ask")`), and carry it out.
+        """Approve what waits for it, and carry it out: a migration (`option("approval", "ask")`), or a change of the
+        query (`option("onChange", "ask")`).
 
         >>> query.approve()
         """
-        self._changes.approve()
+        if self._question is None or self._question.pending is None:
+            self._changes.approve()
+            return
+        self._question.approve()
+        self._driver.recover()
+
+    def change(self, join: StreamJoin) -> JoinQueryHandle:
+        """Change the query: stop it, let its state follow as with `option("onChange", "migrate")`, and start `join` on
+        its checkpoint, sink and trigger. Returns the handle of the changed query. A change that cannot be made is
+        refused, and this query goes on.
+
+        >>> query = query.change(join.where("a.v > 10"))
+        """
+        self._require_running("changed")
+        if not isinstance(pieces := getattr(join, "_pieces", None), JoinPieces):
+            raise refusals.not_a_join(join)
+        return self._succeed(self._driver, self.stop, pieces)
 
     @property
     def _changes(self) -> PlanChanges:
@@ -230,11 +257,14 @@ class JoinQueryHandle:
 
     @property
     def pending(self) -> Mapping[str, Any] | None:
-        """The migration that waits for `approve()`, with its reason and predicted gain; None if there is none.
+        """What waits for `approve()`, with its reason: a migration, with its predicted gain, or a change of the query.
+        None if there is nothing.
 
         >>> query.pending["bestPlan"]
         '((a b) c)'
         """
+        if self._question is not None and (change := self._question.pending) is not None:
+            return change
         reoptimizer = self._driver.coordinator.reoptimizer
         return None if reoptimizer is None else reoptimizer.proposal
 
@@ -245,7 +275,7 @@ class JoinQueryHandle:
         >>> query.migration["phase"], query.migration["plan"]
         ('done', '((a b) c)')
         """
-        return migration_now(self._driver.state, self._migrated)
+        return migration_now(self._driver.state, self._kept.migrated)
 
     def stop(self) -> None:
         """Stop the query; an epoch in progress is abandoned, and repeated after a restart.
@@ -278,8 +308,7 @@ class JoinQueryHandle:
 
         >>> query.partitionGroups().to_pandas()
         """
-        last = self._epochs[-1] if self._epochs else self._resting
-        return with_cpu(self._driver.group_table(), last.totals)
+        return with_cpu(self._driver.group_table(), self._kept.last.totals)
 
     def explain(self, extended: bool | str = False) -> None:
         """Print the query and its plan. True or "extended": also Spark's plan of the last batch; "cost": also candidate
@@ -288,48 +317,25 @@ class JoinQueryHandle:
         >>> query.explain("cost")
         """
         mode = explain_mode(extended)
-        print(
-            explain_text(
-                self._query, self._driver.plan, self._resting.slots, self._epochs[-1] if self._epochs else None
-            )
-        )
-        if self._planner.is_fallback(self._driver.plan) and self._driver.coordinator.is_fallback:
+        epochs, plan = self._kept.epochs, self._driver.plan
+        print(explain_text(self._query, plan, self._kept.resting.slots, epochs[-1] if epochs else None))
+        if self._planner.is_fallback(plan) and self._driver.coordinator.is_fallback:
             print(FALLBACK)
         if mode == "extended":
             self._inner.explain(True)
         if mode == "cost":
-            plan, seen = self._driver.plan, epochs_of(self)
+            seen = epochs_of(self)
             known = measured(self._query, plan, seen) if seen else NOTHING_SEEN
             print(f"\n{self._planner.costs_text(known, running=plan.trees[0])}")
         if mode == "diff":
-            print(
-                f"\n{self._planner.diff_text(self._driver.plan, self._driver.coordinator.better_plan, self._migrated)}"
-            )
+            better = self._driver.coordinator.better_plan
+            print(f"\n{self._planner.diff_text(plan, better, self._kept.migrated)}")
 
     def _require_running(self, what: str) -> None:
         if self._ended.is_set():
             raise refusals.has_ended(what)
-
-    def _note_resent(self, batch: int | None, results: int) -> None:
-        self._resent[batch] = results
-
-    def _note(self, progress: EpochProgress) -> None:
-        self._resting = progress
-        for event in progress.events:
-            if event.kind == "migrate":
-                self._migrated = event.to_dict()
-        if progress.is_resting:
-            return
-        if progress.is_closing and self._epochs:
-            self._epochs[-1] = with_closing(self._epochs[-1], progress)
-        else:
-            self._epochs.append(progress)
-
-    def _merged(self, found: Any) -> JoinProgress:
-        value = json.loads(found.json)
-        batch = value["batchId"]
-        epochs = [epoch for epoch in self._epochs if epoch.batch == batch]
-        return JoinProgress.of(merged_progress(value, epochs, self._resting, self._sink, self._resent.get(batch, 0)))
+        if self._question is not None and self._question.pending is not None:
+            raise refusals.waits_for_approval(what)
 
     def _stop_inner(self) -> None:
         """Mark Spark's query as stopped, without waiting: called by its own batch, which must end before the query."""
@@ -386,9 +392,9 @@ class JoinQueryHandle:
 
 def epochs_of(query: JoinQueryHandle) -> list[EpochProgress]:
     """Progress of the last epochs, oldest first: for the command line, the demo and tests."""
-    return list(query._epochs)
+    return list(query._kept.epochs)
 
 
 def resent_by(query: JoinQueryHandle) -> int:
     """How many results of an earlier run, which did not send them, this run has sent."""
-    return sum(query._resent.values())
+    return sum(query._kept.resent.values())

@@ -14,7 +14,7 @@ it leaves the old query in force, and one that dies after it the new one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,8 @@ from watersmeet.adaptation.coordinator import Coordinator
 from watersmeet.epoch.after import plan_in_words
 from watersmeet.epoch.goals import ChangeQuery
 from watersmeet.errors import CheckpointError, WatersmeetError
-from watersmeet.plan.fingerprint import query_marks
+from watersmeet.plan.aggregate import OutputMode
+from watersmeet.plan.fingerprint import marks_of_format_1, query_marks
 from watersmeet.plan.query_change import Posed, changes
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.planning.planner import Planner
@@ -33,8 +34,10 @@ from watersmeet.query.logical import JoinQuery
 from watersmeet.runtime.spark.driver import EpochDriver
 from watersmeet.runtime.spark.join_pieces import JoinPieces
 from watersmeet.runtime.spark.options import JoinOptions
+from watersmeet.runtime.spark.output_marks import output_marks
 from watersmeet.runtime.spark.outside import Outside
 from watersmeet.runtime.spark.results import ResultPath
+from watersmeet.state.checkpoint import Checkpoint
 from watersmeet.state.manifest import PlanText
 from watersmeet.state.query_file import Written
 from watersmeet.state.query_identity import Identity, another_output
@@ -45,12 +48,15 @@ OF_ANY_SINK = ("select list", "having")
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A start on a checkpoint: the join, its planner and options, and the format of its sink."""
+    """A start on a checkpoint: the join, its planner and options, and its output."""
 
     join: JoinPieces
     planner: Planner
     options: JoinOptions
     format: str
+    mode: OutputMode
+    target: str
+    partition_by: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +77,41 @@ class QueryChange:
         coordinator: Coordinator,
         path_of: Callable[[JoinQuery, StructType], ResultPath],
     ) -> None:
-        """Run the old query to its end, and build the state of the new one."""
+        """Run the old query to its end, build the state of the new one, and remember that one."""
         outside.checkpoint.expect_change(self.before, after)
         driver = EpochDriver(self.plan, replace(outside, results=path_of(self.goal.old, self.schema)), coordinator)
         driver.migrate(self.goal)
+        outside.checkpoint.remember_query(after.marks, after.texts)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a start finds in its checkpoint."""
+
+    is_new: bool
+    """Whether nothing has been committed."""
+    plan: JoinPlan
+    """The plan that the query starts with; after a change, of the new query."""
+    schema: StructType
+    written: Written
+    """The query as the checkpoint is to remember it."""
+    change: QueryChange | None
+
+
+def found_in(checkpoint: Checkpoint, start: Start) -> Found:
+    """Compare a query with that of its checkpoint. Another one is refused, unless it is to be changed and can be."""
+    known, planner, query = checkpoint.plan(), start.planner, start.planner.query
+    plan = planner.first_plan() if known is None else planner.remembered_plan(known)
+    schema = start.join.schema(query, plan)
+    marks = query_marks(query, plan)
+    output = output_marks(query, schema, start.mode, start.target, start.partition_by)
+    identity = checkpoint.identified(marks, marks_of_format_1(query, plan), output)
+    change = change_of(start, identity, known, checkpoint.location)
+    if change is None:
+        identity.require_same(checkpoint.location)
+    else:
+        plan = change.goal.new.plan
+    return Found(known is None, plan, schema, Written(marks | output, texts_of(start.join, schema)), change)
 
 
 def change_of(start: Start, identity: Identity, known: PlanText | None, location: Path) -> QueryChange | None:

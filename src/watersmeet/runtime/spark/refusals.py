@@ -22,7 +22,7 @@ def no_migration() -> WatersmeetError:
 
 def nothing_pending() -> WatersmeetError:
     return WatersmeetError(
-        "no migration waits for approval",
+        "nothing waits for approval",
         hint="query.pending says what does; with option('approval', 'ask') the optimiser asks",
         error_class="NOTHING_TO_APPROVE",
     )
@@ -44,3 +44,35 @@ def has_ended(what: str) -> WatersmeetError:
 
 def ended_meanwhile(what: str, then: str) -> WatersmeetError:
     return WatersmeetError(f"the query ended while it was {what}", hint=f"start it again: {then}")
+
+
+def waits_for_approval(what: str) -> WatersmeetError:
+    return WatersmeetError(
+        f"the query waits for the approval of its change and cannot be {what}",
+        hint="approve it with query.approve(), or stop it: then the checkpoint stays as it is",
+        error_class="CHANGE_NOT_APPROVED",
+    )
+
+
+def nothing_to_change() -> WatersmeetError:
+    return WatersmeetError(
+        "the query is the same, so there is nothing to change",
+        hint="to change only its tree, use query.migrate(plan)",
+        error_class="NOTHING_TO_CHANGE",
+    )
+
+
+def no_lasting_checkpoint() -> WatersmeetError:
+    return WatersmeetError(
+        "the query has a temporary checkpoint, which ends with it",
+        hint="start it with a checkpointLocation; then it can be changed",
+        error_class="NOTHING_TO_CHANGE",
+    )
+
+
+def not_a_join(given: object) -> WatersmeetError:
+    return WatersmeetError(
+        f"change takes a StreamJoin, not {type(given).__name__}",
+        hint="write query.change(join.where('a.v > 10'))",
+        error_class="INVALID_ARGUMENT",
+    )

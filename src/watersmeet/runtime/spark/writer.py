@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import socket
 import uuid
-import warnings
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
@@ -17,24 +17,25 @@ from pyspark.sql.types import StructType
 from watersmeet.epoch.after import nothing_yet
 from watersmeet.errors import OptionError, QueryError
 from watersmeet.plan.aggregate import OutputMode
-from watersmeet.plan.fingerprint import marks_of_format_1, query_marks
-from watersmeet.query.logical import JoinQuery
+from watersmeet.planning.planner import Planner
 from watersmeet.runtime.repair import require_tied
-from watersmeet.runtime.spark import arguments
+from watersmeet.runtime.spark import arguments, refusals
+from watersmeet.runtime.spark.changing import ChangingDriver, asked
 from watersmeet.runtime.spark.coordination import coordinator_of, coordinator_of_change
 from watersmeet.runtime.spark.driver import EpochDriver
+from watersmeet.runtime.spark.endless_state import warn_of_endless_state
 from watersmeet.runtime.spark.file_sink import FILE_FORMATS
 from watersmeet.runtime.spark.join_pieces import JoinPieces
 from watersmeet.runtime.spark.learning import plan_for_batch
 from watersmeet.runtime.spark.log_files import start_with_quick_log_files
 from watersmeet.runtime.spark.memory import claim, require_room, run_folder
 from watersmeet.runtime.spark.option_places import require_options_of_writer
-from watersmeet.runtime.spark.options import KNOWN
-from watersmeet.runtime.spark.output_marks import output_marks, target_of
+from watersmeet.runtime.spark.options import KNOWN, JoinOptions
+from watersmeet.runtime.spark.output_marks import target_of
 from watersmeet.runtime.spark.outside import Outside
 from watersmeet.runtime.spark.progress import resting
 from watersmeet.runtime.spark.query import JoinQueryHandle
-from watersmeet.runtime.spark.query_changes import Start, change_of, texts_of
+from watersmeet.runtime.spark.query_changes import Start, found_in
 from watersmeet.runtime.spark.results import result_path
 from watersmeet.runtime.spark.sink_choice import AskedSink, sink_of, table_sink
 from watersmeet.runtime.spark.sinks import Sink, SinkRun
@@ -42,27 +43,14 @@ from watersmeet.runtime.spark.slot_work import Folders
 from watersmeet.runtime.spark.source import unite
 from watersmeet.runtime.spark.stopping import interruptible
 from watersmeet.runtime.spark.storable import require_storable
+from watersmeet.runtime.spark.triggers import FINITE_TRIGGERS, checked_trigger
 from watersmeet.runtime.spark.workers import require_able_workers
 from watersmeet.state.checkpoint import Checkpoint
 from watersmeet.state.folder_checks import cannot_keep_state, obstacle_to_folder
 from watersmeet.state.part_files import Maker
-from watersmeet.state.query_file import Written
 from watersmeet.state.sink_owner import Owner
 from watersmeet.state.storage import local_path
 from watersmeet.state.temporary import TemporaryFolder, sweep_temporary
-
-
-def _warn_of_endless_state(query: JoinQuery) -> None:
-    """Warn if rows never expire in a query that does not end."""
-    kept = [stream.name for stream, window in zip(query.streams, query.windows_us, strict=True) if window is None]
-    if kept:
-        warnings.warn(
-            f"rows of {', '.join(kept)} are kept for ever: no window bounds how long they wait for others. Add "
-            "within('10 minutes'), or stream(..., window=...). A condition that bounds the difference of event times "
-            "counts as a window where all streams have a delay. trigger(availableNow=True) is for finite streams.",
-            UserWarning,
-            stacklevel=4,
-        )
 
 
 def _remove(temporary: TemporaryFolder | None) -> None:
@@ -70,8 +58,6 @@ def _remove(temporary: TemporaryFolder | None) -> None:
         temporary.remove()
 
 
-TRIGGERS = ("processingTime", "once", "availableNow")
-FINITE_TRIGGERS = ("availableNow", "once")
 FLEETING_FORMATS = ("memory", "console", "foreachbatch", "noop")
 """Results in these formats do not outlive the driver."""
 
@@ -165,28 +151,8 @@ class JoinStreamWriter:
 
         >>> writer = join.writeStream.trigger(processingTime="10 seconds")
         """
-        for name, value in (("continuous", continuous), ("realTime", realTime)):
-            if value is not None:
-                raise OptionError(
-                    f"trigger({name}=...) has no micro-batches, and the join runs in them",
-                    hint="use processingTime='1 second', or availableNow=True",
-                )
-        kinds = {"processingTime": processingTime, "once": once, "availableNow": availableNow}
-        given = {name: value for name, value in kinds.items() if value is not None}
-        if len(given) != 1:
-            raise OptionError(
-                f"trigger takes exactly one of {', '.join(TRIGGERS)}, not {' and '.join(sorted(given)) or 'none'}",
-                hint="write trigger(processingTime='10 seconds'), or trigger(availableNow=True)",
-            )
-        for name in FINITE_TRIGGERS:
-            if name in given and given[name] is not True:
-                raise OptionError(
-                    f"trigger({name}=...) takes True, not {given[name]!r}", hint=f"write trigger({name}=True)"
-                )
-        if processingTime is not None:
-            every = arguments.duration_us("processingTime", processingTime)
-            given = {"processingTime": f"{every} microseconds"}
-        self._trigger = given
+        given = {"processingTime": processingTime, "once": once, "availableNow": availableNow}
+        self._trigger = checked_trigger(given, {"continuous": continuous, "realTime": realTime})
         return self
 
     def foreachBatch(self, func: Callable[[DataFrame, int], None]) -> JoinStreamWriter:
@@ -268,7 +234,7 @@ class JoinStreamWriter:
                 error_class="UNSUPPORTED_OUTPUT_MODE",
             )
         if not self._is_finite:
-            _warn_of_endless_state(query)
+            warn_of_endless_state(query)
         sweep_temporary()
         temporary, location = self._checkpoint_location()
         checkpoint = Checkpoint(local_path(location))
@@ -279,17 +245,8 @@ class JoinStreamWriter:
         watcher: IO[bytes] | None = None
         checkpoint.acquire(f"query '{name}', process {os.getpid()} on {socket.gethostname()}, run {run[:8]}")
         try:
-            known = checkpoint.plan()
-            plan = planner.first_plan() if known is None else planner.remembered_plan(known)
-            schema = self._join.schema(query, plan)
-            marks = query_marks(query, plan)
-            output = output_marks(query, schema, self._mode, target, self._partition_by)
-            identity = checkpoint.identified(marks, marks_of_format_1(query, plan), output)
-            change = change_of(Start(self._join, planner, options, self._format), identity, known, checkpoint.location)
-            if change is None:
-                identity.require_same(checkpoint.location)
-            else:
-                plan = change.goal.new.plan
+            found = found_in(checkpoint, self._asked_start(planner, options, target))
+            plan, schema, change = found.plan, found.schema, found.change
             last = checkpoint.latest(plan)
             coordinator = coordinator_of(plan, planner, options, last)
             checkpoint.mend_spark_log()
@@ -320,20 +277,26 @@ class JoinStreamWriter:
                 path_of(query, schema),
                 sink,
                 spark,
-                handle._note,
-                handle._note_resent,
+                handle._kept.note,
+                handle._kept.note_resent,
                 options.idle_timeout_ms,
             )
-            choose = partial(plan_for_batch, planner) if known is None and planner.waits_for_rows else None
+            choose = partial(plan_for_batch, planner) if found.is_new and planner.waits_for_rows else None
             driver = EpochDriver(plan, outside, coordinator, choose) if change is None else None
             checkpoint.prepare()
             sink.claim(served)
             watcher = claim(folder) if folder is not None else None
-            written = Written(marks | output, texts_of(self._join, schema))
-            if change is not None:
-                change.carry_out(outside, written, coordinator_of_change(change.plan, options), path_of)
-            checkpoint.remember_query(written.marks, written.texts)
-            driver = driver or EpochDriver(plan, outside, coordinator)
+            question = None
+            if change is None:
+                checkpoint.remember_query(found.written.marks, found.written.texts)
+            else:
+                question = asked(change.goal.reason, checkpoint.requests) if options.on_change == "ask" else None
+                old = coordinator_of_change(change.plan, options)
+                carry_out = partial(change.carry_out, outside, found.written, old, path_of)
+                driver = changing = ChangingDriver(plan, outside, coordinator, carry_out, question)
+                if question is None:
+                    changing.prepare()
+            assert driver is not None
         except BaseException:
             checkpoint.release()
             if watcher is not None:
@@ -355,7 +318,36 @@ class JoinStreamWriter:
                 watcher.close()
             _remove(temporary)
             raise
-        return handle._attach(inner, driver, watcher)
+        succeed = partial(self._succeed, make_sink, target, None if temporary else location)
+        return handle._attach(inner, driver, watcher, question, succeed)
+
+    def _asked_start(self, planner: Planner, options: JoinOptions, target: str) -> Start:
+        return Start(self._join, planner, options, self._format, self._mode, target, self._partition_by)
+
+    def _succeed(
+        self,
+        make_sink: Callable[[StructType], Sink],
+        target: str,
+        location: str | None,
+        driver: EpochDriver,
+        stop: Callable[[], None],
+        join: JoinPieces,
+    ) -> JoinQueryHandle:
+        """Stop a query that was started by this writer, and start another join in its place, on the same checkpoint
+        and sink. What cannot be had is refused before the stop."""
+        if location is None:
+            raise refusals.no_lasting_checkpoint()
+        writer = copy.copy(self)
+        writer._options, writer._names = dict(self._options), dict(self._names)
+        writer._join = join.to_change()
+        writer.option("checkpointLocation", location)
+        with driver.gate:
+            planner, options = writer._join.planner(self._mode)
+            found = found_in(Checkpoint(local_path(location)), writer._asked_start(planner, options, target))
+        if found.change is None:
+            raise refusals.nothing_to_change()
+        stop()
+        return writer._start(make_sink, target)
 
     @property
     def _is_finite(self) -> bool:
