@@ -107,7 +107,7 @@ def test_a_large_first_micro_batch_is_sampled(spark, tmp_path):
     assert event.details["stateBytes"] > 0
 
 
-@pytest.mark.parametrize("by", ["handle", "command line"])
+@pytest.mark.parametrize("by", [pytest.param("handle", marks=pytest.mark.long), "command line"])
 def test_a_migration_waits_until_it_is_approved(spark, feed, tmp_path, capsys, by):
     join = chain(spark, feed).options(plan=WRONG, reoptimize="10 seconds", approval="ask")
     query = join.writeStream.start(str(tmp_path / "out"), checkpointLocation=str(tmp_path / "ck"))
