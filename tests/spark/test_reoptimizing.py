@@ -112,7 +112,7 @@ def test_a_migration_waits_until_it_is_approved(spark, feed, tmp_path, capsys, b
     join = chain(spark, feed).options(plan=WRONG, reoptimize="10 seconds", approval="ask")
     query = join.writeStream.start(str(tmp_path / "out"), checkpointLocation=str(tmp_path / "ck"))
     try:
-        with pytest.raises(WatersmeetError, match="no migration waits for approval"):
+        with pytest.raises(WatersmeetError, match="nothing waits for approval"):
             query.approve()
         query.processAllAvailable()
         assert query.pending["bestPlan"] == RIGHT
