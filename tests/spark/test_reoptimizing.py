@@ -15,8 +15,8 @@ from watersmeet.runtime.spark.learning import LARGE_BYTES, plan_for_batch, size_
 from watersmeet.runtime.spark.source import unite
 from watersmeet.runtime.spark.stream_join import pieces_of
 
-BATCHES, ROWS, SECONDS = 12, 600, 10
-"""A window is six micro-batches."""
+BATCHES, ROWS, SECONDS = 14, 600, 10
+"""A window is six micro-batches, and a better plan must have been that for a window."""
 FALLBACK = "(a b c)"
 WRONG, RIGHT = "((a b) c)", "(a (b c))"
 

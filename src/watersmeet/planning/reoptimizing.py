@@ -54,7 +54,7 @@ SEARCHED = 4
 """Windows after which plans are searched again, though nothing has changed by much."""
 SEEN_MIN = 0.3
 """Windows that recent statistics must cover before the first look."""
-PLANNING_SHARE, PLANNING_FREE_S = 0.01, 0.03
+PLANNING_SHARE, PLANNING_FREE_S = 0.01, 0.1
 SKETCHING_SHARE, SKETCHING_FREE_NS = 0.008, 250_000
 """Of the CPU time of epochs; and what an epoch may spend on sketches in any case, over all slots."""
 RISING, RISEN = 3, 1.5
@@ -101,6 +101,8 @@ class Reoptimizer:
         self._looked_s: float | None = None
         self._searched: tuple[float, Assumptions] | None = None
         self._planning_s = self._epochs_cpu_s = self._built_s = 0.0
+        self._looks_s: deque[float] = deque(maxlen=3)
+        """The last looks count by the shortest of them: a garbage collection in one is not its own cost."""
         self._batches_s: deque[float] = deque(maxlen=RISING + 1)
         self._spilled: deque[bool] = deque(maxlen=2)
         self._began: tuple[float, float, Decision] | None = None
@@ -236,7 +238,8 @@ class Reoptimizer:
         else:
             self._steadily_better = ""
         self.history, self._searched, self._looked_s = history, (self._at_s, by), self._at_s
-        self._planning_s += self._clock() - began
+        self._looks_s.append(self._clock() - began)
+        self._planning_s += min(self._looks_s)
         self._keep(decision, seen)
 
     def _steady_look(self, plan: JoinPlan, history: History) -> tuple[Seen, Decision]:
