@@ -30,12 +30,14 @@ properties=tests/properties
 (
     campaign engine "$properties/test_engine_equals_oracle.py"
     campaign damage "$properties/test_damaged_checkpoints.py"
+    campaign changes "$properties/test_query_changes.py"
 ) &
 engine=$!
 (
     campaign aggregates "$properties/test_aggregates_equal_oracle.py"
     campaign protocol "$properties/test_protocol_equals_oracle.py"
     campaign power "$properties/test_power_cuts.py"
+    campaign optimiser "$properties/test_reoptimizer.py"
 ) &
 others=$!
 wait "$engine" "$others"

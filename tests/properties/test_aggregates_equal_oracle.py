@@ -4,14 +4,13 @@ After every epoch the rows shown are compared with the oracle's; and at the end 
 shown is compared with DuckDB's aggregates over the same joined rows.
 """
 
-import os
-
 from hypothesis import HealthCheck, given, note, settings
 
+from tests.effort import examples
 from tests.groups import check_aggregates
 from tests.strategies import aggregate_scenarios
 
-EXAMPLES = int(os.environ.get("WATERSMEET_EXAMPLES", "60"))
+EXAMPLES = examples(25)
 
 
 @settings(

@@ -28,9 +28,10 @@ from tests.damage import (
     query,
 )
 from tests.damage_mutants import DAMAGE_MUTANTS
+from tests.effort import examples
 from watersmeet.errors import CheckpointError
 
-FLIPS = int(os.environ.get("WATERSMEET_EXAMPLES", "120")) // len(FILES)
+FLIPS = examples(48) // len(FILES)
 MATRIX = Path(__file__).parents[1] / "golden" / "damage" / "matrix.txt"
 
 

@@ -4,14 +4,13 @@
 `tests/scenarios/`, and the line that replays it.
 """
 
-import os
-
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, note, settings
 
 from tests.acting import check_every_epoch
+from tests.effort import examples
 from tests.oracle import canonical, duckdb_join
 from tests.scenarios import UTC
 from tests.strategies import scenarios
@@ -19,7 +18,7 @@ from watersmeet.engine.inbox import chunks
 from watersmeet.query.logical import Stream, build_query
 from watersmeet.runtime.inprocess import InProcessQuery
 
-EXAMPLES = int(os.environ.get("WATERSMEET_EXAMPLES", "60"))
+EXAMPLES = examples(30)
 
 
 @settings(

@@ -15,6 +15,7 @@ from hypothesis.strategies import SearchStrategy
 from tests.acting import check_every_epoch
 from tests.aggregate_mutants import AGGREGATE_MUTANTS
 from tests.catching import Caught, Check, caught_by, is_caught
+from tests.effort import mostly_long
 from tests.groups import check_aggregates
 from tests.interval_mutants import INTERVAL_MUTANTS
 from tests.migration_mutants import MIGRATION_MUTANTS
@@ -141,22 +142,22 @@ def test_a_check_of_the_protocol_catches(name: str):
     assert is_caught(mutant, checks), f"nothing notices that {name}"
 
 
-@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("check", mostly_long(CHECKS, *(CHECKS.keys() - {"power"})))
 def test_without_a_mutant_the_checks_of_the_protocol_hold(check: str):
     CHECKS[check]()
 
 
-@pytest.mark.parametrize("name", OFTEN, ids=named)
+@pytest.mark.parametrize("name", mostly_long(OFTEN, *OFTEN[:3]), ids=named)
 def test_some_generated_scenario_catches(name: str):
     assert is_caught_by_chance(JOIN_MUTANTS[name], scenarios()), f"chance does not see that {name}"
 
 
-@pytest.mark.parametrize("name", OFTEN_IN_GROUPS, ids=named)
+@pytest.mark.parametrize("name", mostly_long(OFTEN_IN_GROUPS, *OFTEN_IN_GROUPS[:1]), ids=named)
 def test_some_generated_aggregate_catches(name: str):
     assert is_caught_by_chance(GROUP_MUTANTS[name], aggregate_scenarios()), f"chance does not see that {name}"
 
 
-@pytest.mark.parametrize("name", OFTEN_IN_DRIVERS, ids=named)
+@pytest.mark.parametrize("name", mostly_long(OFTEN_IN_DRIVERS, *OFTEN_IN_DRIVERS[1:4]), ids=named)
 def test_some_small_scenario_catches(name: str):
     _, mutant = DRIVER_MUTANTS[name]
     assert is_caught_by_chance(mutant, small_scenarios()), f"chance does not see that {name}"

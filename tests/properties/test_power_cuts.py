@@ -3,7 +3,6 @@
 Each example is a query with up to three cuts; `make soak` draws thousands. A failure prints its seed.
 """
 
-import os
 import tempfile
 from pathlib import Path
 
@@ -11,10 +10,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.power import RAM
 from tests.power_play import CUTS_MAX, play
 
-EXAMPLES = int(os.environ.get("WATERSMEET_EXAMPLES", "60"))
+EXAMPLES = examples(15)
 
 pytestmark = pytest.mark.skipif(RAM is None, reason="needs a tmpfs, which uses no inode number twice")
 

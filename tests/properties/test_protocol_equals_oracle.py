@@ -5,16 +5,15 @@ draws thousands. A failure prints the scenario as a file for `tests/scenarios/`;
 it is small.
 """
 
-import os
-
 from hypothesis import HealthCheck, Phase, given, note, settings
 
 from tests.acting import check_every_epoch
+from tests.effort import examples
 from tests.groups import check_aggregates
 from tests.scenarios import Scenario
 from tests.small_scenarios import small_scenarios
 
-EXAMPLES = int(os.environ.get("WATERSMEET_EXAMPLES", "60"))
+EXAMPLES = examples(20)
 
 
 @settings(

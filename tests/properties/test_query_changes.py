@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.catching import is_caught
 from tests.change_mutants import CHANGE_MUTANTS
 from tests.changing import Asked, Story, batch_of, check_story, stream_of
+from tests.effort import examples
 from tests.mutants import Mutant
 from watersmeet.errors import CheckpointError
 from watersmeet.plan.query_change import carry
@@ -254,7 +255,7 @@ def drawn_stories(draw: st.DrawFn) -> Story:
     )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(12), deadline=None, suppress_health_check=list(HealthCheck))
 @given(drawn_stories())
 def test_any_change_is_exact_or_refused(story: Story) -> None:
     check_story(story)

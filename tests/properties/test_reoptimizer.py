@@ -1,6 +1,5 @@
 """Whatever the optimiser does, results are the oracle's; and its mistakes are noticed."""
 
-import os
 from dataclasses import replace
 
 import pytest
@@ -9,6 +8,7 @@ from hypothesis import strategies as st
 
 from tests.acting import check_every_epoch
 from tests.catching import is_caught
+from tests.effort import examples
 from tests.groups import check_aggregates
 from tests.mutants import Mutant
 from tests.reoptimizer_mutants import REOPTIMIZER_MUTANTS
@@ -16,7 +16,7 @@ from tests.strategies import aggregate_scenarios, scenarios
 from tests.unit.adaptation import test_moving, test_reoptimizer
 from tests.unit.epoch import test_key_sketch
 
-EXAMPLES = int(os.environ.get("WATERSMEET_EXAMPLES", "40"))
+EXAMPLES = examples(10)
 HOW = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 CHECKS = [
     check

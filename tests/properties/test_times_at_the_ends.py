@@ -1,20 +1,19 @@
 """Event times, windows and delays at the ends of what a timestamp can hold: results are the oracle's, whose integers
 have no end."""
 
-import os
-
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
 from tests.acting import check_every_epoch, run_in_process
+from tests.effort import examples
 from tests.groups import check_aggregates
 from tests.scenarios import UTC, Epoch, Scenario, Setting, table_of
 from watersmeet.errors import WatersmeetError
 from watersmeet.query.logical import Stream
 
-EXAMPLES = int(os.environ.get("WATERSMEET_EXAMPLES", "60"))
+EXAMPLES = examples(15)
 EARLIEST, LATEST = -(2**63), 2**63 - 1
 MOMENTS = (EARLIEST, EARLIEST + 1, EARLIEST + 4, -(2**62), -1, 0, 2, 2**62, LATEST - 4, LATEST - 1, LATEST)
 LENGTHS = (1, 2, 4, 5, 2**62, 2**63 - 1)

@@ -139,7 +139,7 @@ def test_windows_are_appended_when_the_watermark_passes_them(spark, feed, tmp_pa
 SPILLING = {"slots": 2, "memoryBudget": "6k"}
 
 
-@pytest.mark.parametrize("mode", ["update", "complete"])
+@pytest.mark.parametrize("mode", ["update", pytest.param("complete", marks=pytest.mark.long)])
 def test_running_aggregates_of_a_join_that_spills(spark, feed, tmp_path, mode):
     shown = Shown()
     handle = finish(query(spark, feed, *BY_ENGINE, maxFilesPerTrigger=2).options(**SPILLING), shown, tmp_path, mode)

@@ -1,9 +1,11 @@
 """What a user reads when a checkpoint or an output folder is not that of the query, or is damaged."""
 
 import shutil
+from itertools import product
 
 import pytest
 
+from tests.effort import mostly_long
 from tests.spark.conftest import BATCHES
 from tests.spark.helpers import READINGS, join_of, output, read_stream, run, start, write_batches
 from tests.spark.refusals import refusal, start_refused
@@ -174,8 +176,10 @@ def test_an_output_folder_that_is_ahead_of_the_checkpoint(spark, feed, tmp_path)
     assert "holds the output of another query" in text
 
 
-@pytest.mark.parametrize("damage", ["corrupted", "missing"])
-@pytest.mark.parametrize("budget", ["16m", "0"])
+@pytest.mark.parametrize(
+    ("damage", "budget"),
+    mostly_long(product(("corrupted", "missing"), ("16m", "0")), ("corrupted", "16m"), ("missing", "0")),
+)
 def test_a_damaged_segment_is_named_and_nothing_is_joined(spark, tmp_path, damage, budget):
     """Both ways to read a segment: fetched into memory (16m), and mapped where it lies (0)."""
     write_batches(tmp_path, BATCHES[:1])

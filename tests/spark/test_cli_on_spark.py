@@ -65,6 +65,7 @@ def test_cheapest_on_the_console(spark, capsys):
     assert "done: " in captured.err
 
 
+@pytest.mark.long
 def test_five_streams_to_files(spark, capsys):
     assert main(["run", str(EXAMPLES / "orders.sql"), *SHOP, "--sink", "parquet:out", "--quiet"]) == 0
     assert capsys.readouterr().err == ""
@@ -75,6 +76,7 @@ def test_five_streams_to_files(spark, capsys):
     assert Path("out.checkpoint").is_dir()
 
 
+@pytest.mark.long
 def test_turnover_by_window_to_files(spark):
     assert main(["run", str(EXAMPLES / "turnover.sql"), *SHOP[:4], "--sink", "json:out?compression=gzip"]) == 0
     assert spark.read.json(os.path.abspath("out")).columns == ["orders", "payments_method", "since", "turnover"]
@@ -172,6 +174,7 @@ def slow(x, y):
 
 
 @pytest.mark.chaos
+@pytest.mark.long
 def test_ctrl_c_in_a_micro_batch_stops_and_tells_how_to_go_on(here):
     """In a process of its own, as a user would run it: nothing of Spark's is printed, at its start or at its end."""
     (here / "slowness.py").write_text(SLOW)
@@ -206,6 +209,7 @@ def test_ctrl_c_in_a_micro_batch_stops_and_tells_how_to_go_on(here):
     assert len(lines) == 7
 
 
+@pytest.mark.long
 def test_a_demo_of_so_few_offers_that_none_meet(spark, here, capsys, monkeypatch):
     monkeypatch.setattr("watersmeet.demo._session", lambda verbose: spark)
     monkeypatch.setattr(spark, "stop", lambda: None)

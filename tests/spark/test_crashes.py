@@ -260,6 +260,7 @@ def test_crashes_of_a_query_that_spills_and_cleans_up(spark, tmp_path):
     assert_no_leftovers(tmp_path)
 
 
+@pytest.mark.long
 def test_kills_at_random_moments(spark, tmp_path):
     """`WATERSMEET_KILLS=20` is the long run."""
     seed = int(os.environ.get("WATERSMEET_SEED", random.SystemRandom().randrange(1 << 32)))

@@ -90,6 +90,7 @@ def test_ctrl_c_ends_a_script_with_one_line(tmp_path):
     assert code == -signal.SIGINT  # a shell makes 130 of it
 
 
+@pytest.mark.long
 def test_a_script_that_catches_ctrl_c_hears_nothing_else(tmp_path):
     assert interrupted(tmp_path, CAUGHT) == (0, ["caught"])
 

@@ -27,11 +27,7 @@ from watersmeet.state.checkpoint import Checkpoint
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(3600)]
 
 KILLS = int(os.environ.get("WATERSMEET_KILLS", "0"))
-KILLED = (
-    dict.fromkeys(KINDS, -(-KILLS // len(KINDS)))
-    if KILLS
-    else dict.fromkeys(("spilling", "windows", *STRATEGIES[1:]), 1)
-)
+KILLED = dict.fromkeys(KINDS, -(-KILLS // len(KINDS))) if KILLS else dict.fromkeys(("spilling", *STRATEGIES[1:]), 1)
 """How many drivers are killed, by kind."""
 BATCHES_AT_ONCE = 4
 

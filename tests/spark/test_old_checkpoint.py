@@ -95,7 +95,7 @@ def test_a_checkpoint_of_format_1_goes_on(spark, tmp_path):
     assert totals["results"] == sum(right.results.values())
 
 
-@pytest.mark.parametrize("name", ["learning", "hops"])
+@pytest.mark.parametrize("name", ["learning", pytest.param("hops", marks=pytest.mark.long)])
 def test_joins_of_format_1_go_on(spark, tmp_path, name):
     case = CASES[name]
     join, batches = case.join(spark, tmp_path), case.batches()
@@ -107,7 +107,7 @@ def test_joins_of_format_1_go_on(spark, tmp_path, name):
     assert sum(found.values(), Counter()) != alone, "the state took no part in these results"
 
 
-@pytest.mark.parametrize("name", ["spilled", "spilled-tree"])
+@pytest.mark.parametrize("name", [pytest.param("spilled", marks=pytest.mark.long), "spilled-tree"])
 def test_what_was_owed_in_format_1_comes_out(spark, tmp_path, name):
     case = CASES[name]
     right = answer(case.join(spark, tmp_path), case.batches()).batches

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.effort import mostly_long
 from tests.oracle import canonical
 from tests.spark.dying import dying_before
 from tests.spark.helpers import READINGS, expected, join_of, output, random_batches, readings, write_batches
@@ -52,7 +53,7 @@ def forget_the_source(folder: Path) -> None:
 
 
 @pytest.mark.chaos
-@pytest.mark.parametrize("kind", STARTS)
+@pytest.mark.parametrize("kind", mostly_long(STARTS, "parquet", "function", "complete"))
 def test_a_killed_driver_has_its_results_sent_without_the_source(spark, tmp_path, kind):
     write_batches(tmp_path, BATCHES)
     paths = [str(PACKAGES), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -68,7 +69,10 @@ def test_a_killed_driver_has_its_results_sent_without_the_source(spark, tmp_path
     assert sent(spark, tmp_path, kind) == right(spark, tmp_path, kind)
 
 
-@pytest.mark.parametrize("kind", ["parquet", pytest.param("csv", marks=pytest.mark.long), "partitioned"])
+@pytest.mark.parametrize(
+    "kind",
+    ["parquet", pytest.param("csv", marks=pytest.mark.long), pytest.param("partitioned", marks=pytest.mark.long)],
+)
 def test_an_epoch_that_the_log_knows_is_not_sent_again(spark, tmp_path, kind):
     write_batches(tmp_path, BATCHES)
     with dying_before(protocol.Acknowledge, len(BATCHES)), pytest.raises(Exception, match="before Acknowledge"):
@@ -166,7 +170,9 @@ def test_an_epoch_without_results_does_not_replace_what_is_there(spark, tmp_path
     assert sent(spark, tmp_path, "complete") == right(spark, tmp_path, "complete")
 
 
-@pytest.mark.parametrize("expression", ["100 DIV (a.v - 7)", "if(a.v = 7, raise_error('seven'), a.v)"])
+@pytest.mark.parametrize(
+    "expression", [pytest.param("100 DIV (a.v - 7)", marks=pytest.mark.long), "if(a.v = 7, raise_error('seven'), a.v)"]
+)
 def test_an_expression_that_fails_does_so_before_the_commit(spark, tmp_path, expression):
     good = {s: readings([(1, 10, 3), (2, 11, 5)]) for s in "ab"}
     bad = {"a": readings([(1, 20, 7)]), "b": good["b"]}
@@ -224,7 +230,9 @@ def test_files_hold_final_rows_only(spark, tmp_path):
             assert 0 < same.total() < joined.total()
 
 
-@pytest.mark.parametrize("kind", ["parquet", pytest.param("csv", marks=pytest.mark.long), "complete"])
+@pytest.mark.parametrize(
+    "kind", ["parquet", pytest.param("csv", marks=pytest.mark.long), pytest.param("complete", marks=pytest.mark.long)]
+)
 def test_paths_may_have_any_characters(spark, tmp_path, kind):
     write_batches(tmp_path, BATCHES)
     folder = tmp_path / "a *[b]{c,d}?" / "100%20 é ü+&=#"

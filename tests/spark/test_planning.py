@@ -170,6 +170,7 @@ def test_a_part_of_a_large_micro_batch_shows_few_keys_and_few_values(spark):
     assert found.residuals[0] == pytest.approx(6 / 16, rel=0.05)
 
 
+@pytest.mark.long
 def test_few_wide_values_are_brought_to_the_driver(spark):
     """2,500 rows of 60,000 bytes a stream: 150 MB, of which at most SAMPLE_BYTES are looked at."""
     schema = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("s", pa.string())])
@@ -269,7 +270,12 @@ VARIANTS = ("bjtree", "mjoin-init", "bjtree-init")
 
 
 @pytest.mark.parametrize(
-    "plan", ["Exhaustive", "mjoin", *(pytest.param(name, marks=pytest.mark.long) for name in VARIANTS)]
+    "plan",
+    [
+        pytest.param("Exhaustive", marks=pytest.mark.long),
+        "mjoin",
+        *(pytest.param(name, marks=pytest.mark.long) for name in VARIANTS),
+    ],
 )
 def test_other_ways_to_find_a_plan(spark, base, right, tmp_path, plan):
     run(

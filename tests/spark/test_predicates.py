@@ -91,7 +91,7 @@ def test_a_restart_knows_derived_columns(spark, feed, tmp_path):
         start(other, tmp_path / "out", tmp_path / "ck")
 
 
-@pytest.mark.parametrize("sink", ["parquet", "memory"])
+@pytest.mark.parametrize("sink", ["parquet", pytest.param("memory", marks=pytest.mark.long)])
 def test_spark_evaluates_the_rest_on_the_results(spark, feed, tmp_path, sink):
     condition = (
         "a.k = b.k AND levenshtein(a.name, b.name) < 3 AND a.n < b.n AND concat(a.n, b.info.zip) LIKE '%1' "

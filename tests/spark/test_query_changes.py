@@ -91,7 +91,7 @@ def state_of(folder):
     return {name: digest for name, digest in contents(folder / "ck" / "watersmeet").items() if "lock" not in name}
 
 
-@pytest.mark.parametrize("by", ["handle", "request"])
+@pytest.mark.parametrize("by", ["handle", pytest.param("request", marks=pytest.mark.long)])
 def test_a_change_waits_for_approval(spark, tmp_path, by):
     write_batches(tmp_path, BATCHES[:2])
     run(base(spark, tmp_path), tmp_path / "out", tmp_path / "ck")

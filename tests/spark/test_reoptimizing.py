@@ -35,10 +35,15 @@ def batches(count: int = BATCHES, first: int = 0) -> list[dict[str, pa.Table]]:
     return found
 
 
-def chain(spark, base) -> StreamJoin:
+def at_once(spark, base) -> StreamJoin:
+    """The same over all rows in one micro-batch."""
+    return chain(spark, base, maxFilesPerTrigger=None)
+
+
+def chain(spark, base, **options: object) -> StreamJoin:
     join = StreamJoin(spark).options(slots=2, partitions=16)
     for name in NAMES:
-        join = join.stream(name, read_stream(spark, base / name, SCHEMA), eventTime="ts")
+        join = join.stream(name, read_stream(spark, base / name, SCHEMA, **options), eventTime="ts")
     return join.where("a.x = b.x AND b.y = c.y").within("60 seconds").select("a.n AS an", "b.n AS bn", "c.n AS cn")
 
 
@@ -65,12 +70,12 @@ def test_a_plan_that_costs_too_much_is_changed_and_no_result_is_lost(spark, feed
     assert migration["predictedGain"] > 0
     verdicts = [event["verdict"] for event in events(tmp_path / "ck", "reoptimize")]
     assert verdicts[:2] == ["wait", "migrate"]
-    run(chain(spark, feed).option("plan", WRONG), tmp_path / "fixed", tmp_path / "fixed.ck")
+    run(at_once(spark, feed).option("plan", WRONG), tmp_path / "fixed", tmp_path / "fixed.ck")
     assert events(tmp_path / "fixed.ck", "migrate") == [], "a plan that the user names is left alone"
     assert results(spark, tmp_path / "out") == results(spark, tmp_path / "fixed")
 
 
-@pytest.mark.parametrize("reoptimize", ["auto", "off"])
+@pytest.mark.parametrize("reoptimize", ["auto", pytest.param("off", marks=pytest.mark.long)])
 def test_a_young_query_starts_with_the_fallback_and_leaves_it_early(spark, feed, tmp_path, reoptimize, capsys):
     query = run(chain(spark, feed).option("reoptimize", reoptimize), tmp_path / "out", tmp_path / "ck")
     (start,) = events(tmp_path / "ck", "plan")
@@ -86,7 +91,7 @@ def test_a_young_query_starts_with_the_fallback_and_leaves_it_early(spark, feed,
     assert query.lastProgress["statistics"]["optimizer"]["fallback"] is False
     query.explain()
     assert f"== Plan {RIGHT} ==" in capsys.readouterr().out
-    run(chain(spark, feed).option("plan", FALLBACK), tmp_path / "fixed", tmp_path / "fixed.ck")
+    run(at_once(spark, feed).option("plan", FALLBACK), tmp_path / "fixed", tmp_path / "fixed.ck")
     assert events(tmp_path / "fixed.ck", "plan") == []
     assert results(spark, tmp_path / "out") == results(spark, tmp_path / "fixed")
 

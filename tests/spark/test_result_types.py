@@ -108,7 +108,7 @@ def _of_a(text: str) -> str:
     ("computed", "zone"),
     [
         (True, "America/Los_Angeles"),
-        (False, "Asia/Kolkata"),
+        pytest.param(False, "Asia/Kolkata", marks=pytest.mark.long),
         pytest.param(True, "Asia/Kolkata", marks=pytest.mark.long),
         pytest.param(False, "America/Los_Angeles", marks=pytest.mark.long),
     ],
@@ -127,7 +127,7 @@ def test_values_come_back_as_they_were(spark, feed, computed, zone, monkeypatch)
         spark.conf.set("spark.sql.session.timeZone", before)
 
 
-@pytest.mark.parametrize("computed", [True, False])
+@pytest.mark.parametrize("computed", [pytest.param(True, marks=pytest.mark.long), False])
 def test_parquet_files_have_the_same_types(spark, feed, computed):
     """Part files of ours, and files that Spark writes."""
     run(join(spark, feed, TYPES, computed=computed), feed / "out", feed / "ck")

@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlparse
 import pytest
 from pyspark.sql.types import StructType
 
+from tests.effort import mostly_long
 from tests.spark.dying import dying_before
 from tests.spark.helpers import expected, join_of, output, random_batches, run, start, until, write_batches
 from tests.spark.outbox_program import STARTS
@@ -150,7 +151,10 @@ def synced() -> Iterator[tuple[set[int], list[set[int]], list[set[int]]]]:
         yield so_far, commits, acknowledgements
 
 
-@pytest.mark.parametrize("kind", ["parquet", pytest.param("csv", marks=pytest.mark.long), "partitioned"])
+@pytest.mark.parametrize(
+    "kind",
+    ["parquet", pytest.param("csv", marks=pytest.mark.long), pytest.param("partitioned", marks=pytest.mark.long)],
+)
 def test_all_that_an_acknowledgement_rests_on_is_synced_before_it(spark, feed, kind):
     with synced() as (_, commits, acknowledgements):
         STARTS[kind](spark, feed).awaitTermination()
@@ -182,7 +186,7 @@ def test_a_torn_entry_of_the_log_is_written_again(spark, feed):
         assert output(spark, folder / "out", read).total() == expected(join_of(spark, feed, "ab"), BATCHES).total()
 
 
-@pytest.mark.parametrize("damage", ["torn", "lost"])
+@pytest.mark.parametrize("damage", ["torn", pytest.param("lost", marks=pytest.mark.long)])
 def test_what_spark_had_planned_is_planned_again_if_a_part_of_it_is_gone(spark, feed, damage):
     with dying_before(protocol.Commit, len(BATCHES)), pytest.raises(Exception, match="before Commit"):
         STARTS["parquet"](spark, feed).awaitTermination()
@@ -200,7 +204,10 @@ def test_what_spark_had_planned_is_planned_again_if_a_part_of_it_is_gone(spark, 
 # Nothing left over
 
 
-@pytest.mark.parametrize("kind", ["parquet", pytest.param("csv", marks=pytest.mark.long), "partitioned"])
+@pytest.mark.parametrize(
+    "kind",
+    ["parquet", pytest.param("csv", marks=pytest.mark.long), pytest.param("partitioned", marks=pytest.mark.long)],
+)
 def test_what_a_dead_driver_has_left_is_removed_and_nothing_else(spark, feed, kind):
     last = protocol.Commit if kind == "parquet" else protocol.Acknowledge
     with dying_before(last, len(BATCHES)), pytest.raises(Exception, match="before"):
@@ -255,7 +262,7 @@ def small_disk(tmp_path):
         subprocess.run(["umount", "-l", str(place)], check=True)
 
 
-@pytest.mark.parametrize("kind", [pytest.param("parquet", marks=pytest.mark.long), "partitioned", "csv"])
+@pytest.mark.parametrize("kind", mostly_long(["parquet", "partitioned", "csv"], "csv"))
 def test_a_full_disk_keeps_nothing_of_what_did_not_fit(spark, tmp_path, small_disk, kind):
     many = random_batches(seed=9, streams="ab", batches=1, rows=20, keys=6)
     many += random_batches(seed=10, streams="ab", batches=1, rows=500 if kind == "csv" else 2500, keys=6)

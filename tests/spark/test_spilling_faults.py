@@ -44,7 +44,9 @@ def disk(tmp_path):
         subprocess.check_call([*sudo, "umount", "--lazy", folder])
 
 
-@pytest.mark.parametrize("fault", ["No space left on device", "Read-only file system"])
+@pytest.mark.parametrize(
+    "fault", ["No space left on device", pytest.param("Read-only file system", marks=pytest.mark.long)]
+)
 def test_a_disk_that_takes_no_more_segments(spark, tmp_path, disk, fault):
     batches = random_batches(seed=37, streams="abc", batches=3, rows=20, keys=8)
     write_batches(tmp_path, batches[:2])
@@ -90,7 +92,7 @@ def fill(path: Path) -> None:
             file.write(b"\0" * 4096)
 
 
-@pytest.mark.parametrize("damage", ["corrupted", "missing"])
+@pytest.mark.parametrize("damage", ["corrupted", pytest.param("missing", marks=pytest.mark.long)])
 def test_a_damaged_segment_of_spilled_rows_is_named_when_they_are_cleaned_up(spark, tmp_path, damage):
     batches = random_batches(seed=38, streams="abc", batches=2, rows=20, keys=8)
     owing_query(spark, tmp_path, batches)

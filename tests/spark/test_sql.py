@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 
 import watersmeet
+from tests.effort import mostly_long
 from tests.oracle import canonical
 from tests.spark.helpers import READINGS, expected, output, random_batches, read_stream, run, write_batches
 from watersmeet import StreamJoin
@@ -122,7 +123,10 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case",
+    mostly_long(CASES, "three with on", "a window per stream", "a theta join", "filters, residuals and expressions"),
+)
 def test_text_and_builder_give_the_same(spark, frames, tmp_path, case):
     text, pieces = CASES[case]
     builder = built(spark, frames, **pieces)
@@ -294,7 +298,7 @@ GROUPED = {
 }
 
 
-@pytest.mark.parametrize("case", GROUPED)
+@pytest.mark.parametrize("case", mostly_long(GROUPED, "having", "every aggregate", "expressions of keys"))
 def test_groups_compute_what_spark_computes(spark, feed, frames, case):
     """The query as taken apart, put together again by Spark."""
     text = GROUPED[case]

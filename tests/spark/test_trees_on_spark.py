@@ -22,7 +22,11 @@ def chain(spark, base, streams="abcde", where=CHAIN, **options):
 
 @pytest.mark.parametrize(
     ("plan", "stages"),
-    [("auto", 5), pytest.param("((a b c) (d e))", 3, marks=pytest.mark.long), ("((((a b) c) d) e)", 3)],
+    [
+        ("auto", 5),
+        pytest.param("((a b c) (d e))", 3, marks=pytest.mark.long),
+        pytest.param("((((a b) c) d) e)", 3, marks=pytest.mark.long),
+    ],
     ids=["fallback", "bushy", "chain"],
 )
 def test_a_chain_over_three_keys_gives_the_same_results_in_any_shape(spark, tmp_path, plan, stages):
@@ -97,11 +101,12 @@ def test_hops_go_on_after_a_restart_and_write_to_any_sink(spark, tmp_path):
 @pytest.mark.parametrize(
     "plan",
     [
-        "(a b c d e)",
+        *(
+            pytest.param(plan, marks=pytest.mark.long)
+            for plan in ("(a b c d e)", "((((a b) c) d) e)", "((a b c) (d e))")
+        ),
         "((a b) (c (d e)))",
-        pytest.param("((((a b) c) d) e)", marks=pytest.mark.long),
-        pytest.param("((a b c) (d e))", marks=pytest.mark.long),
-        "mjoin",
+        pytest.param("mjoin", marks=pytest.mark.long),
         "auto",
     ],
 )

@@ -79,7 +79,7 @@ def counts_of_layers(folder, merging: Merging, assignments: Sequence[tuple[int, 
     ("rows_min", "within"),
     [
         (60_000, None),
-        (1_000, "20 milliseconds"),
+        pytest.param(1_000, "20 milliseconds", marks=pytest.mark.long),
         pytest.param(60_000, "20 milliseconds", marks=pytest.mark.long),
         pytest.param(1_000, None, marks=pytest.mark.long),
     ],

@@ -77,7 +77,7 @@ def succeeds(program: str, *arguments: str) -> None:
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_merge_of_more_than_two_gigabytes_takes_less_than_one(tmp_path):
     succeeds(MERGE, str(tmp_path))
 

@@ -272,9 +272,16 @@ def test_a_driver_is_stopped_between_two_commands():
 # The small world
 
 
-@pytest.mark.parametrize(("batches", "restarts"), [(1, 1), (2, 1), (1, 2)])
-@pytest.mark.parametrize("results_in", ["checkpoint", "sink"])
-def test_whatever_happens_results_come_once_and_no_file_is_missed(batches: int, restarts: int, results_in: str):
+@pytest.mark.parametrize(
+    ("results_in", "batches", "restarts"),
+    [
+        ("checkpoint", 1, 1),
+        ("checkpoint", 2, 1),
+        ("sink", 2, 1),
+        *(pytest.param(place, 1, 2, marks=pytest.mark.long) for place in ("checkpoint", "sink")),
+    ],
+)
+def test_whatever_happens_results_come_once_and_no_file_is_missed(results_in: str, batches: int, restarts: int):
     states, ends = enumerate_worlds(first_world(batches, restarts, results_in))
     assert states > 1000 * batches * restarts
     assert ends > 0

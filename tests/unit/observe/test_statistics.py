@@ -100,7 +100,7 @@ WINDOW = "1500 microseconds"
         (TWO_KEYS, "((a b) c)", None),
         (TWO_KEYS, "(a b c)", None),
         (ONE_KEY, "((a b) c)", WINDOW),
-        (TWO_KEYS, "(a b c)", WINDOW),
+        pytest.param(TWO_KEYS, "(a b c)", WINDOW, marks=pytest.mark.long),
         pytest.param(ONE_KEY, "(a b c)", WINDOW, marks=pytest.mark.long),
         pytest.param(TWO_KEYS, "((a b) c)", WINDOW, marks=pytest.mark.long),
     ],

@@ -53,7 +53,7 @@ def run(tmp_path):
 PHASES = [(X_OFTEN, 30), (Y_OFTEN, 30)]
 
 
-@pytest.mark.parametrize("slots", [1, 2])
+@pytest.mark.parametrize("slots", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_a_swap_migrates_once_within_a_window_and_loses_no_result(run, slots):
     engine = run(PHASES, adapts=reoptimizer(slots=slots), slots=slots)
     fixed = run(PHASES, name="fixed", slots=slots)
