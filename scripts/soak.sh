@@ -36,6 +36,7 @@ engine=$!
 (
     campaign aggregates "$properties/test_aggregates_equal_oracle.py"
     campaign protocol "$properties/test_protocol_equals_oracle.py"
+    campaign models "$properties/test_execution_models.py"
     campaign power "$properties/test_power_cuts.py"
     campaign optimiser "$properties/test_reoptimizer.py"
 ) &

@@ -23,7 +23,7 @@ MIGRATION_MUTANTS = [
     ),
     Mutant(
         "results for other stages are not built",
-        "engine.rebuild:_rebuilt_by_nodes",
+        "engine.rebuild:rebuilt_by_nodes",
         "if task.joins:",
         "if False:",
     ),

@@ -62,12 +62,17 @@ def fed_rows(plan: JoinPlan, feeds: Sequence[Feed], task: SlotTask, tiers: Tiers
     """The stored rows of streams that stages of the new plan lack, as frames for these. The runner adds hashes."""
     for feed, extents in zip(feeds, task.reads, strict=True):
         for run in read_state(plan, task, feed.source, extents, tiers):
-            for low in range(0, run.rows, ROWS_AT_ONCE):
-                rows = np.arange(low, min(low + ROWS_AT_ONCE, run.rows))
-                joined = _as_joined(plan, feed, run, rows)
-                if feed.is_carried:
-                    joined = _carried(joined, feed, task.watermark_us)
-                yield from emit(plan, [feed.place], joined)
+            yield from fed_run(plan, feed, run, task.watermark_us)
+
+
+def fed_run(plan: JoinPlan, feed: Feed, run: Run, watermark_us: int | None) -> Iterator[Emitted]:
+    """The rows of one run as frames for the input that lacks them."""
+    for low in range(0, run.rows, ROWS_AT_ONCE):
+        rows = np.arange(low, min(low + ROWS_AT_ONCE, run.rows))
+        joined = _as_joined(plan, feed, run, rows)
+        if feed.is_carried:
+            joined = _carried(joined, feed, watermark_us)
+        yield from emit(plan, [feed.place], joined)
 
 
 def _carried(joined: Joined, feed: Feed, watermark_us: int | None) -> Joined:
@@ -126,7 +131,7 @@ def rebuild_step(
                 held: Rows = [[] for _ in stores_of(plan, task)]
                 for store, run in (pair for layer in layers for pair in layer.runs):
                     held[store].append(run)
-                rows = yield from _rebuilt_by_nodes(plan, task, held, taken, scratch)
+                rows = yield from rebuilt_by_nodes(plan, task, held, taken, scratch)
         built = [(store, run) for store in task.build for run in rows[store]]
         copies = Scratch(tiers.folder_of_scratch(), cleanup)
         report = fold(plan, task, layers, [built], tiers, tally, merging, keep=copies.keep)
@@ -164,7 +169,7 @@ def unheard(report: SlotReport) -> SlotReport:
     return replace(report, counts=counts.gauges().with_values(built), groups=sizes, seen={}, inputs={})
 
 
-def _rebuilt_by_nodes(
+def rebuilt_by_nodes(
     plan: JoinPlan, task: SlotTask, held: Rows, taken: Rows, scratch: Scratch
 ) -> Generator[Emitted, None, Rows]:
     """The rows of all stores of a stage whose nodes share a key."""

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -40,6 +40,7 @@ from watersmeet.state.manifest import Manifest, PlanText, ResultFile
 from watersmeet.state.outbox import ResultFolder, ResultWriter, read_results, require_whole
 from watersmeet.state.tiers import Tiers
 
+T = TypeVar("T")
 Sink = Callable[[int, pa.Table], None]
 """Takes the results of an epoch; it may be given an epoch again after a crash."""
 
@@ -188,14 +189,14 @@ def _without_feeding(
     return {stage: mine for stage, mine in tasks.items() if stage != number}, tasks[number]
 
 
-def drain(running: Generator[Emitted, None, SlotReport], into: list[Emitted]) -> SlotReport:
+def drain(running: Generator[Emitted, None, T], into: list[Emitted]) -> T:
     """Run a step to its end: append what it yields to `into`, and return its report."""
     while True:
         try:
             into.append(next(running))
         except StopIteration as done:
-            report: SlotReport = done.value
-            return report
+            returned: T = done.value
+            return returned
 
 
 def was_migrated(known: PlanText, plan: JoinPlan) -> bool:
