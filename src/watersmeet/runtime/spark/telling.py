@@ -41,9 +41,5 @@ class Telling:
             coordinator.heed(request)
         outside.checkpoint.write_statistics(coordinator.table(after.placement))
         since, self._started = self._started, ran.times.started
-        groups = coordinator.ledger.summary()
-        progress = progress_of(query_after(outside.results.query, ran.epoch), plan, ran, after, since, groups)
-        if coordinator.reoptimizer is not None:
-            found = coordinator.reoptimizer.summary()
-            progress = replace(progress, statistics={**progress.statistics, "optimizer": found})
-        outside.on_progress(progress)
+        query = query_after(outside.results.query, ran.epoch)
+        outside.on_progress(progress_of(query, plan, ran, after, since, coordinator))
