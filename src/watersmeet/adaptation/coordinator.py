@@ -31,7 +31,7 @@ from watersmeet.adaptation.pace import Pace
 from watersmeet.adaptation.rehearsal import Entry, due
 from watersmeet.adaptation.reoptimizer import Reoptimizing
 from watersmeet.adaptation.spilling import SpillDecision, SpillSettings, decide_spill
-from watersmeet.epoch.after import words_of
+from watersmeet.epoch.after import plan_as_text
 from watersmeet.epoch.events import Event
 from watersmeet.epoch.key_sketch import KeyClasses
 from watersmeet.epoch.kinds import (
@@ -167,7 +167,7 @@ class Coordinator:
         """A plan that was found better than the running one, and the reason of the decision."""
         return None if self.reoptimizer is None else self.reoptimizer.other_plan()
 
-    def heed(self, request: str) -> None:
+    def note_request(self, request: str) -> None:
         """Heed a request from another process."""
         if request == APPROVE and self.reoptimizer is not None:
             self.reoptimizer.approve()
@@ -303,7 +303,7 @@ class Coordinator:
 
     def _plan_events(self, before: Manifest, number: int) -> list[Event]:
         """An event if the plan differs from the plan of the state, perhaps only in its probe orders."""
-        now, then = words_of(self.plan), before.plan
+        now, then = plan_as_text(self.plan), before.plan
         if before.epoch == BEFORE_FIRST_EPOCH or now == then:
             return []
         what = "probe orders" if now.trees == then.trees else "plan"
@@ -368,7 +368,7 @@ def _migrated(plan: JoinPlan, epoch: Build | Switch, before: Manifest, reports: 
         kind = "migrationBegun"
     elif epoch.gives_up:
         kind = "migrationGivenUp"
-    now, then = words_of(epoch.plan), before.plan
+    now, then = plan_as_text(epoch.plan), before.plan
     now, then = now.towards or now, then.since or then
     details: dict[str, Any] = {
         "plan": now.trees,

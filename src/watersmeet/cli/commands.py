@@ -20,7 +20,7 @@ from watersmeet.cli.hints import assumptions
 from watersmeet.cli.parser import make_parser
 from watersmeet.cli.repair import repair
 from watersmeet.cli.specs import StreamSpec
-from watersmeet.cli.wording import in_these_words, with_missing_stream
+from watersmeet.cli.wording import cli_text, with_missing_stream
 from watersmeet.errors import OptionError, QueryError, WatersmeetError
 from watersmeet.query.cql import read_sql
 from watersmeet.query.from_sql import sources_of
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return commands[chosen.command](chosen, given)
     except WatersmeetError as error:
-        print(in_these_words(error), file=sys.stderr)
+        print(cli_text(error), file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("\nwatersmeet: interrupted; the same command starts again from nothing", file=sys.stderr)
@@ -166,7 +166,7 @@ def _follow(
         with suppress(Exception):
             query.stop()
         tell()
-        print(f"watersmeet: stopped by Ctrl-C; {_how_to_go_on(checkpoint, given)}", file=sys.stderr)
+        print(f"watersmeet: stopped by Ctrl-C; {_restart_hint(checkpoint, given)}", file=sys.stderr)
         return INTERRUPTED
     tell()
     if resent := resent_by(query):
@@ -179,7 +179,7 @@ def _follow(
     return 0
 
 
-def _how_to_go_on(checkpoint: str | None, given: list[str]) -> str:
+def _restart_hint(checkpoint: str | None, given: list[str]) -> str:
     command = shlex.join(["watersmeet", *given])
     if checkpoint is None:
         return f"the state was temporary, so this starts again from nothing:\n  {command}"

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, Literal
 
 from watersmeet.adaptation.memories import Memories
@@ -222,10 +222,15 @@ def _put(found: dict[Any, Any], path: str, subject: Any, value: Any) -> None:
     """Put a value at its path, which has the subject where the path names one. Entries of lists have numbers as
     keys."""
     at = found
-    *above, last = (subject if part.startswith("<") else part for part in path.replace("[n]", ".<n>").split("."))
+    *above, last = (subject if part.startswith("<") else part for part in _parts(path))
     for part in above:
         at = at.setdefault(part, {})
     at[last] = value
+
+
+@cache
+def _parts(path: str) -> list[str]:
+    return path.replace("[n]", ".<n>").split(".")
 
 
 def _section(found: Mapping[str, Any], section: str) -> Any:

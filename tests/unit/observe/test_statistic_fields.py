@@ -9,7 +9,7 @@ import pytest
 from tests.unit.adaptation.test_moving import QUERY, report
 from watersmeet.adaptation.coordinator import Coordinator
 from watersmeet.adaptation.memories import Memories
-from watersmeet.epoch.after import nothing_yet
+from watersmeet.epoch.after import initial_manifest
 from watersmeet.epoch.kinds import Batch, Cleaning
 from watersmeet.observe.statistic_fields import FIELDS, Observed, statistics
 from watersmeet.plan.stages import plan_join
@@ -22,7 +22,7 @@ SECOND_US = 1_000_000
 
 
 def at(seconds: int):
-    return replace(nothing_yet(PLAN, 2), times_max_us=(seconds * SECOND_US,) * 3)
+    return replace(initial_manifest(PLAN, 2), times_max_us=(seconds * SECOND_US,) * 3)
 
 
 def after(*epochs, memories=None) -> Memories:

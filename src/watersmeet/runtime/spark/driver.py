@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from watersmeet.adaptation.coordinator import Coordinator
 from watersmeet.epoch import protocol
-from watersmeet.epoch.after import Clock, left_over, manifest_after, nothing_yet, resumed
+from watersmeet.epoch.after import Clock, initial_manifest, left_over, manifest_after, resumed
 from watersmeet.epoch.driving import Drive, handlers_of
 from watersmeet.epoch.events import Event
 from watersmeet.epoch.kinds import Build, Switch, changes_query, has_rows, plan_after, plan_run
@@ -238,7 +238,7 @@ class EpochDriver:
     def _before(self, last: Manifest | None) -> Manifest:
         """The state, distributed over the slots of this run."""
         slots = self.coordinator.slots
-        found = nothing_yet(self.plan, slots, self.coordinator.wishes.asked) if last is None else last
+        found = initial_manifest(self.plan, slots, self.coordinator.wishes.asked) if last is None else last
         return resumed(self.plan, found, slots)
 
     @property

@@ -38,7 +38,7 @@ class Telling:
             return
         coordinator.note(ran.epoch, after, ran.outcome.reports)
         for request in take_requests(outside.checkpoint.requests):
-            coordinator.heed(request)
+            coordinator.note_request(request)
         outside.checkpoint.write_statistics(coordinator.table(after.placement))
         since, self._started = self._started, ran.times.started
         query = query_after(outside.results.query, ran.epoch)

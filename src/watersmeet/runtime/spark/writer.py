@@ -14,7 +14,7 @@ from typing import IO, Any, get_args
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from watersmeet.epoch.after import nothing_yet
+from watersmeet.epoch.after import initial_manifest
 from watersmeet.errors import OptionError, QueryError
 from watersmeet.plan.aggregate import OutputMode
 from watersmeet.planning.planner import Planner
@@ -264,7 +264,7 @@ class JoinStreamWriter:
             handle = JoinQueryHandle(
                 spark,
                 planner,
-                resting(query, plan, nothing_yet(plan, options.slots) if last is None or change else last),
+                resting(query, plan, initial_manifest(plan, options.slots) if last is None or change else last),
                 sink.description,
                 folder,
                 is_finite=self._is_finite,
