@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from watersmeet.cli.files import with_format
 from watersmeet.cli.hints import assumptions
@@ -27,6 +27,9 @@ from watersmeet.query.from_sql import sources_of
 from watersmeet.state.measures import RESULTS
 from watersmeet.state.requests import APPROVE, put_request
 from watersmeet.state.storage import local_path
+
+if TYPE_CHECKING:
+    from watersmeet.observe.progress import EpochProgress
 
 INTERRUPTED = 130
 
@@ -169,14 +172,16 @@ def _follow(
         print(f"watersmeet: stopped by Ctrl-C; {_restart_hint(checkpoint, given)}", file=sys.stderr)
         return INTERRUPTED
     tell()
-    if resent := resent_by(query):
-        say(f"{resent:,} results of an earlier run were sent")
-    if not epochs_of(query):
-        say("done: there was nothing new to read")
-    else:
-        totals = epochs_of(query)[-1].totals
-        say(f"done: {totals.of(RESULTS):,} results since the query was first started")
+    say(f"done: {'; '.join(_outcome(epochs_of(query), resent_by(query)))}")
     return 0
+
+
+def _outcome(epochs: Sequence[EpochProgress], resent: int) -> list[str]:
+    """What a run has done, in parts of a sentence."""
+    found = [f"{resent:,} results of an earlier run were sent"] if resent else []
+    if epochs:
+        found.append(f"{epochs[-1].totals.of(RESULTS):,} results since the query was first started")
+    return found or ["there was nothing new to read"]
 
 
 def _restart_hint(checkpoint: str | None, given: list[str]) -> str:

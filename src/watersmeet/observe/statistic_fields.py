@@ -13,7 +13,8 @@ list. A field without a value, such as a rate before the second micro-batch, is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any, Literal
@@ -148,9 +149,9 @@ FIELDS = (
     Field("stores.<store>.rows", "now", "rows", "active rows of the store", _each("stores", "rows")),
     Field("stores.<store>.bytes", "now", "bytes", "bytes of these rows", _each("stores", "bytes")),
     Field("costsNs.<step>", "total", "ns/row", COST_OF_A_ROW, lambda seen: costs(seen.totals)),
-    Field("slots[n].slot", "epoch", "number", "number of the slot", _each("slots", "slot")),
-    Field("slots[n].hosts", "epoch", "names", "hosts where its tasks ran", _each("slots", "hosts")),
-    Field("slots[n].executors", "epoch", "names", "executors where its tasks ran", _each("slots", "executors")),
+    Field("slots[n].slot", "now", "number", "number of the slot", _each("slots", "slot")),
+    Field("slots[n].hosts", "now", "names", "hosts where its last tasks ran", _each("slots", "hosts")),
+    Field("slots[n].executors", "now", "names", "executors where its last tasks ran", _each("slots", "executors")),
     Field("slots[n].rows", "epoch", "rows", "rows that its stages received", _each("slots", "rows")),
     Field("slots[n].memoryBytes", "now", "bytes", "state in its memory", _each("slots", "memoryBytes")),
     Field("slots[n].cpuMs", "epoch", "ms", "CPU time of its tasks", _each("slots", "cpuMs")),
@@ -216,6 +217,28 @@ def statistics(seen: Observed) -> dict[str, Any]:
         for subject, value in field.values(seen).items():
             _put(found, field.path, subject, value)
     return {section.removesuffix("[n]"): _section(found, section) for section in SECTIONS}
+
+
+def idle(found: Mapping[str, Any]) -> dict[str, Any]:
+    """The `statistics` of a trigger without rows: those of the state after the last epoch."""
+    copied = deepcopy(dict(found))
+    for field in FIELDS:
+        *above, last = _parts(field.path)
+        for holder in _holders(copied, above) if field.of == "epoch" else ():
+            if last in holder:
+                holder[last] = 0
+    return copied
+
+
+def _holders(at: Any, path: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """The values at a path, with all subjects."""
+    if not path:
+        yield at
+    elif path[0].startswith("<"):
+        for each in at if isinstance(at, list) else at.values():
+            yield from _holders(each, path[1:])
+    elif path[0] in at:
+        yield from _holders(at[path[0]], path[1:])
 
 
 def _put(found: dict[Any, Any], path: str, subject: Any, value: Any) -> None:

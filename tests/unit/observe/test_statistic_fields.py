@@ -11,7 +11,7 @@ from watersmeet.adaptation.coordinator import Coordinator
 from watersmeet.adaptation.memories import Memories
 from watersmeet.epoch.after import initial_manifest
 from watersmeet.epoch.kinds import Batch, Cleaning
-from watersmeet.observe.statistic_fields import FIELDS, Observed, statistics
+from watersmeet.observe.statistic_fields import FIELDS, Observed, idle, statistics
 from watersmeet.plan.stages import plan_join
 from watersmeet.plan.tree import parse_tree
 from watersmeet.state.measures import Counts
@@ -92,6 +92,17 @@ def test_a_run_without_an_optimiser_keeps_its_moving_values_over_a_restart():
     assert statistics(seen(other.memories)) == statistics(seen(one.memories))
     assert [slot["rows"] for slot in statistics(seen(other.memories))["totals"]["slots"]] == [300, 120]
     assert json.loads(json.dumps(one.memories.to_value()))["at_s"] == 2
+
+
+def test_a_trigger_without_rows_has_the_state_and_no_activity():
+    before = statistics(seen(after([report()], [report()]), Counts.named({"state_rows.a": 3})))
+    found = idle(before)
+    assert found["arrivals"]["a"] == {"rows": 0, "rowsPerSecond": 0, "rowsPerEventSecond": 0}
+    assert [(slot["slot"], slot["rows"], slot["cpuMs"]) for slot in found["slots"]] == [(0, 0, 0), (1, 0, 0)]
+    assert found["slots"][0]["hosts"] == before["slots"][0]["hosts"]
+    for section in ("stores", "recent", "totals", "selectivities"):
+        assert found[section] == before[section]
+    assert before["arrivals"]["a"]["rows"] == 5
 
 
 def test_the_guide_has_the_table():

@@ -12,7 +12,7 @@ from watersmeet.epoch.after import counts_of
 from watersmeet.epoch.events import Event
 from watersmeet.epoch.kinds import Backfill, Build, Cleaning, Closing, Complete, Epoch, Switch
 from watersmeet.epoch.owing import groups_left
-from watersmeet.epoch.task import Outcome, SlotReport, intake_of
+from watersmeet.epoch.task import Outcome, SlotReport, intake_of, no_intake
 from watersmeet.observe.progress import EpochProgress
 from watersmeet.observe.statistic_fields import Observed, statistics
 from watersmeet.plan.stages import JoinPlan
@@ -72,7 +72,7 @@ def progress_of(
     )
 
 
-def resting(query: JoinQuery, plan: JoinPlan, manifest: Manifest) -> EpochProgress:
+def resting(query: JoinQuery, plan: JoinPlan, manifest: Manifest, coordinator: Coordinator) -> EpochProgress:
     """The state at the start of a run, before its first epoch: no segment is in memory."""
     return EpochProgress(
         epoch=manifest.epoch,
@@ -88,6 +88,7 @@ def resting(query: JoinQuery, plan: JoinPlan, manifest: Manifest) -> EpochProgre
         join_ms=0,
         commit_ms=0,
         sink_ms=0,
+        statistics=_statistics(query, plan, None, manifest, 0.0, coordinator),
         owing_groups=groups_left(plan, manifest),
         watermark_used_us=manifest.watermark_us,
         is_resting=True,
@@ -101,11 +102,13 @@ def _kept(plan: JoinPlan, reports: Sequence[SlotReport], counts: Counts) -> int:
 
 
 def _statistics(
-    query: JoinQuery, plan: JoinPlan, ran: Ran, after: Manifest, seconds: float, coordinator: Coordinator
+    query: JoinQuery, plan: JoinPlan, ran: Ran | None, after: Manifest, seconds: float, coordinator: Coordinator
 ) -> dict[str, Any]:
-    times = list(zip(ran.before.times_max_us, after.times_max_us, strict=True))
-    outcome, groups = ran.outcome, coordinator.ledger.summary()
-    memories = coordinator.memories or Memories(query)
+    """The statistics after an epoch; `ran` is None if no epoch has run yet."""
+    outcome = Outcome((), no_intake(plan)) if ran is None else ran.outcome
+    before = after if ran is None else ran.before
+    times = list(zip(before.times_max_us, after.times_max_us, strict=True))
+    groups, memories = coordinator.ledger.summary(), coordinator.memories or Memories(query)
     seen = Observed(
         query, plan, after.totals, after.slots, outcome.intake.rows, times, seconds, outcome.reports, groups, memories
     )

@@ -34,7 +34,7 @@ class Telling:
         self.ran = None
         outside.checkpoint.events.append(after.events)
         if not ran.outcome.reports and not isinstance(ran.epoch, Switch):
-            outside.on_progress(resting(outside.results.query, plan, after))
+            outside.on_progress(resting(outside.results.query, plan, after, coordinator))
             return
         coordinator.note(ran.epoch, after, ran.outcome.reports)
         for request in take_requests(outside.checkpoint.requests):
