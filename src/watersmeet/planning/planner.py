@@ -56,7 +56,7 @@ NOTHING_SEEN = Assumptions({})
 OPTION_HAS_CHANGED = "option plan has changed"
 EXPLAIN_MODES = ("simple", "extended", "cost", "diff")
 
-FALLBACK = "(the fallback plan, until the data is known; a rate hint for every stream chooses a plan now)"
+FALLBACK = "(the fallback plan, until the data is known;\n rate hints for all streams choose a plan now)"
 
 
 def explain_mode(given: str | bool | None) -> str:

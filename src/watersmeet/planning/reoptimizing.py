@@ -11,9 +11,9 @@ A trigger only makes the optimiser look (F1; dissertation 26.1); `adaptation/reo
 most `PLANNING_SHARE` of the CPU time of the epochs, key sketches about `SKETCHING_SHARE`. Statistics are of the last
 half window; where the data is thrashing, of the last four windows.
 
-A young query runs by the fallback plan (`planner.py`). The first look happens as soon as `ROWS_MIN` rows have arrived
+A new query runs by the fallback plan (`planner.py`). The first look happens as soon as `ROWS_MIN` rows have arrived
 after the first micro-batch, which covers an unknown time; it leaves the fallback, without asking anybody, while there
-is little state to move. If the optimiser is off, it still does that, once, and measures nothing after it.
+is little state to move. If the optimiser is off, it still does that, once, and sketches no keys after it.
 
 A decision is not durable. After a crash it is made again, from statistics that the checkpoint keeps.
 
