@@ -94,8 +94,8 @@ class Reoptimizer:
         self._wanted: Migrate | None = None
         self._seen: Seen | None = None
         self._is_approved = False
-        self._untold: list[tuple[str, str, Mapping[str, Any]]] = []
-        self._told = ("", "")
+        self._unreported: list[tuple[str, str, Mapping[str, Any]]] = []
+        self._reported = ("", "")
         self._looked_s: float | None = None
         self._searched: tuple[float, Assumptions] | None = None
         self._planning_s = self._epochs_cpu_s = self._built_s = 0.0
@@ -157,7 +157,7 @@ class Reoptimizer:
         return None if self.pending is not None else self._wanted
 
     def events(self, epoch: int) -> list[Event]:
-        return [Event(epoch, kind, None, reason, details) for kind, reason, details in self._untold]
+        return [Event(epoch, kind, None, reason, details) for kind, reason, details in self._unreported]
 
     def predicted(self, reason: str) -> dict[str, Any]:
         decision = self.decision
@@ -168,7 +168,7 @@ class Reoptimizer:
 
     def note(self, epoch: Epoch, plan: JoinPlan, after: Manifest, reports: Sequence[SlotReport]) -> None:
         """Note a committed epoch; after one with rows, perhaps look."""
-        self._untold = []
+        self._unreported = []
         added = self._memories.note(epoch, after, reports)
         self._note_migration(epoch, after, reports)
         self._settle(is_chosen=self._is_chosen or not self.planner.is_fallback(plan))
@@ -269,10 +269,10 @@ class Reoptimizer:
             self._wanted = None
             self._settle(is_chosen=True)
         told = (decision.verdict, decision.look.best.plan if decision.look.is_better else "")
-        if told != self._told:
-            self._told = told
+        if told != self._reported:
+            self._reported = told
             is_asking = {"approval": "pending"} if self.pending is not None else {}
-            self._untold.append(("reoptimize", decision.reason, {**decision.to_dict(), **is_asking}))
+            self._unreported.append(("reoptimize", decision.reason, {**decision.to_dict(), **is_asking}))
 
     def _note_migration(self, epoch: Epoch, after: Manifest, reports: Sequence[SlotReport]) -> None:
         """Note the steps of migrations, of ours and of others'."""
@@ -293,7 +293,7 @@ class Reoptimizer:
         self.history = migrated(self.history, began_s, self._at_s + self._built_s)
         if self._began is not None and not (isinstance(epoch, Switch) and epoch.move == "give up"):
             self._since = Moving(), self._began[1], self._began[2]
-        self._began, self._told = None, ("", "")
+        self._began, self._reported = None, ("", "")
         self._settle(is_chosen=True)
 
     def _note_outcome(self, slots: int) -> None:
@@ -312,7 +312,7 @@ class Reoptimizer:
             "predictedMigrationSeconds": decision.to_dict()["predictedMigrationSeconds"],
             "measuredMigrationSeconds": round(self._built_s, 6),
         }
-        self._untold.append(("migrationOutcome", "a window has passed since the migration", told))
+        self._unreported.append(("migrationOutcome", "a window has passed since the migration", told))
         self._since, self._built_s = None, 0.0
 
     def to_value(self) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from watersmeet.state.manifest import Manifest
 from watersmeet.state.requests import take_requests
 
 
-class Telling:
+class EpochRecord:
     """Keeps events and statistics, and passes progress on."""
 
     def __init__(self, outside: Outside) -> None:
