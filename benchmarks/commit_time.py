@@ -24,7 +24,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from benchmarks.machine import save
-from watersmeet.epoch.after import Clock, manifest_after, nothing_yet
+from watersmeet.epoch.after import Clock, initial_manifest, manifest_after
 from watersmeet.epoch.kinds import Batch
 from watersmeet.epoch.task import InputRows, Intake, NodeInput, Outcome, SlotReport
 from watersmeet.plan.stages import JoinPlan, plan_join
@@ -99,7 +99,7 @@ def large_manifest(plan: JoinPlan, *, slots: int = SLOTS, extents: int = EXTENTS
     outcome = outcome_of(plan, EPOCH - 1, slots=slots, extents=extents, runs=runs)
     named = {extent.segment for report in outcome.reports for extent in report.extents}
     known = {name: SegmentRef(name, 1_234_567, 4_012_345_678) for name in sorted(named)}
-    before = replace(nothing_yet(plan, slots), epoch=EPOCH - 2, segments=known)
+    before = replace(initial_manifest(plan, slots), epoch=EPOCH - 2, segments=known)
     return manifest_after(plan, before, Batch(EPOCH - 1), outcome, Clock(1))
 
 

@@ -11,7 +11,7 @@ CHANGE_MUTANTS = [
     ),
     Mutant(
         "stored results that pass an old predicate are kept",
-        "plan.query_change:_meaning",
+        "plan.query_change:_dependencies",
         "[] if is_leaf else residuals,",
         "[],",
     ),
@@ -23,7 +23,7 @@ CHANGE_MUTANTS = [
     ),
     Mutant(
         "the old window is kept in stored rows and intervals",
-        "plan.query_change:_meaning",
+        "plan.query_change:_dependencies",
         "(s.name, query.windows_us[i], s.event_time, s.derived)",
         "(s.name, s.event_time, s.derived)",
     ),

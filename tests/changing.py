@@ -19,7 +19,7 @@ from tests.oracle import Row, _comparable, _in_windows, _same_key, canonical, ro
 from watersmeet.epoch import protocol
 from watersmeet.errors import CheckpointError
 from watersmeet.plan.default_tree import default_tree
-from watersmeet.plan.query_change import Posed
+from watersmeet.plan.query_change import PlannedQuery
 from watersmeet.plan.stages import plan_join
 from watersmeet.plan.tree import parse_tree
 from watersmeet.query.expressions import columns_of
@@ -60,7 +60,7 @@ class Asked:
     group_by: tuple[str, ...] = ()
     mode: Any = None
 
-    def posed(self, partitions: int = 8) -> Posed:
+    def posed(self, partitions: int = 8) -> PlannedQuery:
         query = build_query(
             self.streams,
             where=self.where,
@@ -71,7 +71,7 @@ class Asked:
         )
         names = [stream.name for stream in query.streams]
         tree = parse_tree(self.tree, names) if self.tree else default_tree(query)
-        return Posed(query, plan_join(query, (tree,), partitions, self.mode))
+        return PlannedQuery(query, plan_join(query, (tree,), partitions, self.mode))
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,7 @@ class _Player:
     def found(self) -> Counter:
         return sum((canonical(results) for results in self.sink.received.values()), Counter())
 
-    def _start(self, posed: Posed) -> InProcessQuery:
+    def _start(self, posed: PlannedQuery) -> InProcessQuery:
         self.posed = posed
         mode = posed.plan.aggregate.mode if posed.plan.aggregate is not None else None
         return InProcessQuery(
@@ -219,7 +219,7 @@ class _Player:
             engine.order(spilling(engine.plan, engine.manifest.placement, self.story.spill))
         engine.run(batch)
 
-    def change(self, wanted: Posed) -> bool:
+    def change(self, wanted: PlannedQuery) -> bool:
         """Lead the engine to another query; False if it refuses."""
         engine, before = self.engine, contents(self.folder)
         goal = protocol.ChangeQuery(engine.query, wanted, "asked for", self.story.stuffs)
@@ -243,7 +243,7 @@ class _Player:
             self._go_on(engine, wanted)
         return True
 
-    def _go_on(self, dead: InProcessQuery, wanted: Posed) -> None:
+    def _go_on(self, dead: InProcessQuery, wanted: PlannedQuery) -> None:
         """A new driver starts with the query that is in force, and comes to the wanted one."""
         self.engine = self._start(wanted if dead.query is wanted.query else self.posed)
         if self.engine.query is not wanted.query:

@@ -18,7 +18,7 @@ from tests.power_play import play
 from tests.tearing import TEARS, copied
 from tests.torn_world import enumerate_torn
 from watersmeet.adaptation.coordinator import Coordinator
-from watersmeet.epoch.after import Clock, manifest_after, nothing_yet
+from watersmeet.epoch.after import Clock, initial_manifest, manifest_after
 from watersmeet.epoch.driving import Drive
 from watersmeet.epoch.kinds import Batch, Clean, Cleaning, Closing, Spill, Takeover
 from watersmeet.epoch.protocol import GiveUp, Look, Started
@@ -145,7 +145,7 @@ def check_manifests() -> None:
     """Without rows nothing changes that rows change; and a manifest is read as it was written."""
     plan = _plan()
     late = Clock(now_ms=1500, idle_timeout_ms=1000)
-    first = nothing_yet(plan, 2)
+    first = initial_manifest(plan, 2)
     for number, (rows, now_ms) in enumerate([((1, 1), 5), ((0, 1), 1000)]):
         intake = Intake(rows, (100 if rows[0] else None, 200))
         batch = Batch(number, offsets=Offsets("query", f"offsets {number}", "text"))
@@ -173,7 +173,7 @@ def check_manifests() -> None:
 def check_ledger() -> None:
     """What policies and people are told of groups, after epochs of all kinds."""
     coordinator = Coordinator(_plan(), 1, None)
-    after = nothing_yet(_plan(), 1)
+    after = initial_manifest(_plan(), 1)
     coordinator.note(Batch(0), after, [_report(8)])
     assert _output(coordinator, after) == 4
     coordinator.note(Cleaning((), ""), after, [_report(0)])
@@ -201,7 +201,7 @@ def check_sweep() -> None:
             (checkpoint.segments / name).touch()
         seen = checkpoint.files()
         (checkpoint.segments / newer).touch()  # of a driver that has taken over since
-        live = replace(nothing_yet(_plan(), 1), epoch=3, segments={kept: SegmentRef(kept, 0, 0)})
+        live = replace(initial_manifest(_plan(), 1), epoch=3, segments={kept: SegmentRef(kept, 0, 0)})
         checkpoint.sweep(live, seen)
         assert {path.name for path in checkpoint.segments.iterdir()} == {kept, newer, "notes.bak"}
 
@@ -228,7 +228,7 @@ def check_stopping() -> None:
 
 
 def _manifest() -> Manifest:
-    return replace(nothing_yet(_plan(), 1), epoch=1)
+    return replace(initial_manifest(_plan(), 1), epoch=1)
 
 
 def _query() -> JoinQuery:

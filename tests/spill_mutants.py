@@ -126,8 +126,8 @@ SPILL_MUTANTS = [
     Mutant(
         "clean-up forgets groups beyond its range",
         "engine.generations:relabelled",
-        "in_three(extent.groups, low, high), strict=True",
-        "in_three(extent.groups, low, high)[:2], strict=False",
+        "split_by_range(extent.groups, low, high), strict=True",
+        "split_by_range(extent.groups, low, high)[:2], strict=False",
     ),
     Mutant(
         "results owed below do not hold back expiry above",

@@ -92,7 +92,8 @@ def test_durations_may_be_timedeltas(spark, frames):
     query = pieces_of(join).build()[0]
     assert streams_of(join) == {"a": ("ts", 5_000_000), "b": ("ts", 0)}
     assert query.windows_us == (3_600_000_000, 120_000_000)
-    assert pieces_of(join.within(timedelta(milliseconds=1500))).within == "1500000 microseconds"
+    assert pieces_of(join.within(timedelta(milliseconds=1500))).within == "1 second 500 milliseconds"
+    assert repr(join.within(timedelta(minutes=2))).endswith("within 2 minutes; a 1 hour; b 2 minutes]")
 
 
 WRONG_ARGUMENTS = {

@@ -11,6 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from watersmeet.state.temporary import PREFIX
+
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 120
 
@@ -37,7 +39,7 @@ spark = (
 a, b = (spark.readStream.schema("k BIGINT, v BIGINT").parquet(name) for name in "ab")
 join = StreamJoin(spark).stream("a", a).stream("b", b).where("a.k = b.k").register("slow", slow).where("slow(a.v, b.v)")
 writer = join.select("a.v", "b.v AS w").writeStream.format("noop").queryName("late")
-query = writer.option("checkpointLocation", "checkpoint").start()
+query = writer.start()
 print("-- started", file=sys.stderr, flush=True)
 """
 UNCAUGHT = "query.awaitTermination()"
@@ -62,13 +64,14 @@ def interrupted(folder: Path, end: str) -> tuple[int, list[str]]:
         (folder / name).mkdir()
         pq.write_table(pa.table({"k": list(range(50)), "v": list(range(50))}), folder / name / "rows.parquet")
     (folder / "script.py").write_text(SCRIPT + end)
+    (folder / "tmp").mkdir()
     with subprocess.Popen(
         [sys.executable, "script.py"],
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         text=True,
         cwd=folder,
-        env=os.environ | {"PYTHONPATH": f"{ROOT / 'src'}"},
+        env=os.environ | {"PYTHONPATH": f"{ROOT / 'src'}", "TMPDIR": f"{folder / 'tmp'}"},
         start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell ignores it for what it starts with &
     ) as process:
@@ -79,6 +82,7 @@ def interrupted(folder: Path, end: str) -> tuple[int, list[str]]:
         os.killpg(process.pid, signal.SIGINT)
         _, said = process.communicate(timeout=60)
     assert time.monotonic() - began < 20
+    assert list((folder / "tmp").glob(f"{PREFIX}*")) == []  # the temporary checkpoint is gone
     lines = said.splitlines()
     assert "-- started" in lines, said
     return process.returncode, lines[lines.index("-- started") + 1 :]
@@ -86,7 +90,7 @@ def interrupted(folder: Path, end: str) -> tuple[int, list[str]]:
 
 def test_ctrl_c_ends_a_script_with_one_line(tmp_path):
     code, said = interrupted(tmp_path, UNCAUGHT)
-    assert said == ["stopped by Ctrl-C: query late ended before its first epoch; start it again to go on"]
+    assert said == ["stopped by Ctrl-C: query late ended before its first epoch; its checkpoint was temporary"]
     assert code == -signal.SIGINT  # a shell makes 130 of it
 
 

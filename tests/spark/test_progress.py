@@ -66,6 +66,10 @@ def test_a_run_with_nothing_new_and_an_idle_trigger_have_all_fields(spark, tmp_p
         assert (idle.numInputRows, idle.sink.numOutputRows, idle.stateOperators[0].numRowsUpdated) == (0, 0, 0)
         assert idle.stateOperators[0].numRowsTotal == last.stateOperators[0].numRowsTotal > 0
         assert idle.eventTime["watermark"] > last.eventTime["watermark"]
+        assert idle.statistics.keys() >= last.statistics.keys() - {"optimizer"}
+        for section in ("totals", "recent", "stores", "selectivities", "costsNs"):
+            assert idle.statistics[section] == last.statistics[section]
+        assert {arrived["rows"] for arrived in idle.statistics["arrivals"].values()} == {0}
     finally:
         query.stop()
 

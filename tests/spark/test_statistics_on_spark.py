@@ -24,6 +24,15 @@ def test_progress_tells_rates_selectivities_stores_and_costs(spark, tmp_path):
     assert {host for slot in told["slots"] for host in slot["hosts"]} == {platform.node()}
     assert sum(slot["rows"] for slot in told["slots"]) == sum(table.num_rows for table in batches[-1].values())
     assert min(query.partitionGroups()["cpu_ns"].to_pylist()) > 0
+    received = sum(table.num_rows for batch in batches for table in batch.values())
+    assert sum(slot["rows"] for slot in told["totals"]["slots"]) == received
+    assert sum(slot["results"] for slot in told["totals"]["slots"]) == output(spark, tmp_path / "out").total()
+    recent = told["recent"]
+    assert recent["arrivals"]["a"]["rowsPerSecond"] == pytest.approx(1, rel=0.2)  # 60 rows a minute
+    assert recent["selectivities"]["a.k = b.k"] == pytest.approx(told["selectivities"]["a.k = b.k"], rel=0.5)
+    assert 0 < recent["stores"]["a"]["rows"] <= 180
+    assert len(recent["slots"]) == len(told["slots"])
+    assert min(slot["cpuPerSecond"] for slot in recent["slots"]) > 0
     (stage,) = told["partitionGroups"]
     assert stage["output"] == output(spark, tmp_path / "out").total()
 

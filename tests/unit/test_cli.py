@@ -7,13 +7,14 @@ from types import SimpleNamespace
 import pytest
 
 from watersmeet.cli import main
-from watersmeet.cli.commands import _follow
+from watersmeet.cli.commands import _follow, _outcome
 from watersmeet.cli.files import with_format
 from watersmeet.cli.hints import read_rate, read_selectivity
 from watersmeet.cli.specs import SinkSpec, StreamSpec, read_sink_spec, read_stream_spec
 from watersmeet.errors import OptionError
 from watersmeet.observe.terminal import COMPILING
 from watersmeet.sample_data import BANKS, SHOP, make_samples
+from watersmeet.state.measures import Counts
 
 QUERY = "SELECT x.price FROM bank1 AS x JOIN bank2 ON x.lot = bank2.lot WITHIN 1 MINUTE"
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -307,6 +308,21 @@ def test_a_query_that_waits_for_an_approval_says_so_and_how_to_give_it():
     query.pending = {"kind": "changeQuery", "reason": "the query has changed: window of a"}
     _follow(query, "ck", [], said.append)
     assert said[0] == "waiting for an approval (watersmeet approve ck): the query has changed: window of a"
+
+
+def test_results_that_are_sent_again_are_no_nothing():
+    said: list[str] = []
+    query = Waiting(has_rows=False)
+    query._kept.resent = {None: 50}
+    _follow(query, "ck", [], said.append)
+    assert said == ["done: 50 results of an earlier run were sent"]
+    query = Waiting(has_rows=False)
+    query._kept.resent = {3: 50}
+    query._kept.epochs = (SimpleNamespace(epoch=4, totals=Counts.named({"results": 1234})),)
+    assert _outcome(query._kept.epochs, 50) == [
+        "50 results of an earlier run were sent",
+        "1,234 results since the query was first started",
+    ]
 
 
 @pytest.mark.parametrize(("is_new", "has_rows", "count"), [(True, True, 1), (True, False, 0), (False, True, 0)])

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from watersmeet.adaptation.clean_up import BYTES_AT_ONCE, cleaning_orders
 from watersmeet.adaptation.ledger import DEFAULT_UPKEEP, GroupLedger
+from watersmeet.adaptation.memories import Memories
 from watersmeet.adaptation.migration import (
     ROWS_AT_ONCE,
     first_step,
@@ -30,7 +31,7 @@ from watersmeet.adaptation.pace import Pace
 from watersmeet.adaptation.rehearsal import Entry, due
 from watersmeet.adaptation.reoptimizer import Reoptimizing
 from watersmeet.adaptation.spilling import SpillDecision, SpillSettings, decide_spill
-from watersmeet.epoch.after import words_of
+from watersmeet.epoch.after import plan_as_text
 from watersmeet.epoch.events import Event
 from watersmeet.epoch.key_sketch import KeyClasses
 from watersmeet.epoch.kinds import (
@@ -72,7 +73,7 @@ from watersmeet.state.requests import APPROVE
 
 ASKED_FOR = "asked for"
 MOVING_MARK = b"moving"
-"""In the metadata of the statistics table: those of the optimiser."""
+"""In the metadata of the statistics table: moving values, and what the optimiser has chosen."""
 STREAM_HAS_ENDED = "the stream has ended"
 MEMORY_IS_FREE = "memory has become free"
 
@@ -101,9 +102,11 @@ class Coordinator:
         spill: SpillSettings | None = None,
         wishes: Wishes = NO_WISHES,
         reoptimizer: Reoptimizing | None = None,
+        memories: Memories | None = None,
     ) -> None:
-        """Without `reoptimizer`, plans change only as wished."""
-        self.reoptimizer = reoptimizer
+        """Without `reoptimizer`, plans change only as wished. `memories` are for progress; a `reoptimizer` adds to
+        them."""
+        self.reoptimizer, self.memories = reoptimizer, memories
         self.plan, self.slots, self.budget, self.spill, self.wishes = plan, slots, budget_bytes, spill, wishes
         self.ledger = GroupLedger(plan, DEFAULT_UPKEEP if spill is None else spill.upkeep)
         self.orders: tuple[Order, ...] = ()
@@ -119,7 +122,7 @@ class Coordinator:
 
     def for_plan(self, plan: JoinPlan) -> Coordinator:
         """A coordinator with the same settings, without any statistics."""
-        return Coordinator(plan, self.slots, self.budget, self.spill, self.wishes, self.reoptimizer)
+        return Coordinator(plan, self.slots, self.budget, self.spill, self.wishes, self.reoptimizer, self.memories)
 
     def migrated(self, epoch: Build | Switch, before: Manifest) -> Coordinator:
         """A coordinator for the plan after an epoch, with the group statistics so far. Memory still holds state of the
@@ -137,20 +140,22 @@ class Coordinator:
         return () if self.reoptimizer is None else self.reoptimizer.sketched
 
     def table(self, placement: Placement) -> pa.Table:
-        """All statistics that outlive the run: partition groups as rows, those of the optimiser as metadata."""
+        """All statistics that outlive the run: partition groups as rows, moving values as metadata."""
         table = self.ledger.table(placement)
-        if self.reoptimizer is None:
+        keeper = self.reoptimizer or self.memories
+        if keeper is None:
             return table
-        value = json.dumps(self.reoptimizer.to_value()).encode()
+        value = json.dumps(keeper.to_value()).encode()
         return table.replace_schema_metadata({**(table.schema.metadata or {}), MOVING_MARK: value})
 
     def restore(self, table: pa.Table) -> None:
         """Continue from the statistics of an earlier run. Those that cannot be read are ignored."""
         self.ledger.restore(table)
         value = (table.schema.metadata or {}).get(MOVING_MARK)
-        if self.reoptimizer is not None and value is not None:
+        keeper = self.reoptimizer or self.memories
+        if keeper is not None and value is not None:
             with suppress(ValueError, KeyError, TypeError, AttributeError):
-                self.reoptimizer.restore(json.loads(value))
+                keeper.restore(json.loads(value))
 
     @property
     def is_fallback(self) -> bool:
@@ -162,7 +167,7 @@ class Coordinator:
         """A plan that was found better than the running one, and the reason of the decision."""
         return None if self.reoptimizer is None else self.reoptimizer.other_plan()
 
-    def heed(self, request: str) -> None:
+    def note_request(self, request: str) -> None:
         """Heed a request from another process."""
         if request == APPROVE and self.reoptimizer is not None:
             self.reoptimizer.approve()
@@ -248,6 +253,8 @@ class Coordinator:
                     self.ledger.cleaned(stage, self._owned(after, stage, slot).within(low, high).numbers().tolist())
         if self.reoptimizer is not None:
             self.reoptimizer.note(epoch, self.plan, after, reports)
+        elif self.memories is not None:
+            self.memories.note(epoch, after, reports)
         if not reports:
             return
         self.ledger.add(reports, with_rows=has_rows(epoch))
@@ -296,7 +303,7 @@ class Coordinator:
 
     def _plan_events(self, before: Manifest, number: int) -> list[Event]:
         """An event if the plan differs from the plan of the state, perhaps only in its probe orders."""
-        now, then = words_of(self.plan), before.plan
+        now, then = plan_as_text(self.plan), before.plan
         if before.epoch == BEFORE_FIRST_EPOCH or now == then:
             return []
         what = "probe orders" if now.trees == then.trees else "plan"
@@ -361,7 +368,7 @@ def _migrated(plan: JoinPlan, epoch: Build | Switch, before: Manifest, reports: 
         kind = "migrationBegun"
     elif epoch.gives_up:
         kind = "migrationGivenUp"
-    now, then = words_of(epoch.plan), before.plan
+    now, then = plan_as_text(epoch.plan), before.plan
     now, then = now.towards or now, then.since or then
     details: dict[str, Any] = {
         "plan": now.trees,

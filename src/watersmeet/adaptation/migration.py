@@ -27,7 +27,7 @@ from typing import Any
 
 from watersmeet.adaptation.clean_up import BYTES_AT_ONCE, cleaning_orders
 from watersmeet.adaptation.migration_choice import is_short, needs_exchange, predicted_s
-from watersmeet.epoch.after import words_of
+from watersmeet.epoch.after import plan_as_text
 from watersmeet.epoch.kinds import Backfill, Build, Clean, Cleaning, Complete, Epoch, Switch
 from watersmeet.epoch.owing import extents_of_stage
 from watersmeet.epoch.protocol import ChangeQuery, Migrate, State
@@ -109,7 +109,7 @@ def first_step(
     """The next epoch on the way to the plan of the goal; None if the query runs by it already, or a migration is under
     way. An entry of a script gets an epoch even then, so that the manifest records it. If the strategy does not fit,
     the migration is a backfill. `batch_s`, `is_overloaded`: see `chosen`."""
-    if last.migration is not None or (entry is None and words_of(goal.plan) == last.plan):
+    if last.migration is not None or (entry is None and plan_as_text(goal.plan) == last.plan):
         return None
     if orders := _draining(plan, last, bytes_at_once):
         return Cleaning(orders, goal.reason)
@@ -245,7 +245,7 @@ def migration_now(state: State, done: Mapping[str, Any] | None) -> Mapping[str, 
             return {"phase": "running side by side", **about}
         return {"phase": "feeding" if part < 1 else "ending", **about, "progress": part}
     if isinstance(running, Build):
-        return {"phase": "building", "plan": words_of(running.plan).trees, "strategy": running.strategy}
+        return {"phase": "building", "plan": plan_as_text(running.plan).trees, "strategy": running.strategy}
     if isinstance(goal, Migrate):
-        return {"phase": "draining", "plan": words_of(goal.plan).trees, "strategy": goal.strategy}
+        return {"phase": "draining", "plan": plan_as_text(goal.plan).trees, "strategy": goal.strategy}
     return None if done is None else {"phase": "done", **done}

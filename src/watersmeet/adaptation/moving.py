@@ -122,10 +122,15 @@ class Moving:
         """A counter per second, or the mean of a gauge."""
         return self._counts.get(Figure(measure, of), 0.0) / self.seconds if self.seconds else 0.0
 
+    def rate_of_stream(self, stream: str) -> float:
+        """Rows that slots have received, per second."""
+        return self._rows.get(stream, 0.0) / self.seconds if self.seconds else 0.0
+
     def rate_of_slot(self, slot: int, measure: Measure) -> float:
         return self._slots.get((slot, measure), 0.0) / self.seconds if self.seconds else 0.0
 
-    def sum(self, measure: Measure, of: str = "") -> float:
+    def of(self, measure: Measure, of: str = "") -> float:
+        """The sum of a counter."""
         return self._counts.get(Figure(measure, of), 0.0)
 
     @property
@@ -141,13 +146,13 @@ class Moving:
     def assumptions(self, query: JoinQuery, classes: Iterable[KeyClasses]) -> Assumptions:
         """The figures in the optimiser's form; those that were not measured are left out."""
         residuals = range(len(query.residuals))
-        tested = {number: self.sum(TESTED, residual_name(number)) for number in residuals}
+        tested = {number: self.of(TESTED, residual_name(number)) for number in residuals}
         return Assumptions(
             rates={stream.name: rate_of(self._rows.get(stream.name, 0.0), self.seconds) for stream in query.streams},
             filters=dict.fromkeys(range(len(query.filters)), 1.0),
             keys=self._key_selectivities(query, classes),
             residuals={
-                number: min(1.0, max(self.sum(PASSED, residual_name(number)), LEAST_MATCHES) / met)
+                number: min(1.0, max(self.of(PASSED, residual_name(number)), LEAST_MATCHES) / met)
                 for number, met in tested.items()
                 if met >= 1
             },

@@ -12,7 +12,7 @@ At a *look*, the optimiser prices the running plan and the best one by current s
 | window; for a whole one, if the best plan before that one was not the   |                                     |
 | best for `STEADY` windows                                               |                                     |
 
-Nobody has chosen the *fallback* plan of a young query, so the first look decides whether it is left, and the last two
+Nobody has chosen the *fallback* plan of a new query, so the first look decides whether it is left, and the last two
 rules do not apply. A plan of another kind than the option `plan` asks for is left in any case.
 
 *Until the next change*: the shortest time for which a plan that was the best has recently been displaced and came back,

@@ -13,20 +13,23 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from watersmeet.cli.files import with_format
 from watersmeet.cli.hints import assumptions
 from watersmeet.cli.parser import make_parser
 from watersmeet.cli.repair import repair
 from watersmeet.cli.specs import StreamSpec
-from watersmeet.cli.wording import in_these_words, with_missing_stream
+from watersmeet.cli.wording import cli_text, with_missing_stream
 from watersmeet.errors import OptionError, QueryError, WatersmeetError
 from watersmeet.query.cql import read_sql
 from watersmeet.query.from_sql import sources_of
 from watersmeet.state.measures import RESULTS
 from watersmeet.state.requests import APPROVE, put_request
 from watersmeet.state.storage import local_path
+
+if TYPE_CHECKING:
+    from watersmeet.observe.progress import EpochProgress
 
 INTERRUPTED = 130
 
@@ -56,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return commands[chosen.command](chosen, given)
     except WatersmeetError as error:
-        print(in_these_words(error), file=sys.stderr)
+        print(cli_text(error), file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("\nwatersmeet: interrupted; the same command starts again from nothing", file=sys.stderr)
@@ -166,20 +169,22 @@ def _follow(
         with suppress(Exception):
             query.stop()
         tell()
-        print(f"watersmeet: stopped by Ctrl-C; {_how_to_go_on(checkpoint, given)}", file=sys.stderr)
+        print(f"watersmeet: stopped by Ctrl-C; {_restart_hint(checkpoint, given)}", file=sys.stderr)
         return INTERRUPTED
     tell()
-    if resent := resent_by(query):
-        say(f"{resent:,} results of an earlier run were sent")
-    if not epochs_of(query):
-        say("done: there was nothing new to read")
-    else:
-        totals = epochs_of(query)[-1].totals
-        say(f"done: {totals.of(RESULTS):,} results since the query was first started")
+    say(f"done: {'; '.join(_outcome(epochs_of(query), resent_by(query)))}")
     return 0
 
 
-def _how_to_go_on(checkpoint: str | None, given: list[str]) -> str:
+def _outcome(epochs: Sequence[EpochProgress], resent: int) -> list[str]:
+    """What a run has done, in parts of a sentence."""
+    found = [f"{resent:,} results of an earlier run were sent"] if resent else []
+    if epochs:
+        found.append(f"{epochs[-1].totals.of(RESULTS):,} results since the query was first started")
+    return found or ["there was nothing new to read"]
+
+
+def _restart_hint(checkpoint: str | None, given: list[str]) -> str:
     command = shlex.join(["watersmeet", *given])
     if checkpoint is None:
         return f"the state was temporary, so this starts again from nothing:\n  {command}"

@@ -161,7 +161,7 @@ def _opened(spark: SparkSession, spec: StreamSpec, say: Say) -> DataFrame:
     reader = spark.readStream.options(**spec.options)
     match spec.format:
         case "schema":
-            return _imagined(spark, _schema_of(spec.name, spec.location))
+            return _placeholder_stream(spark, _schema_of(spec.name, spec.location))
         case "rate":
             return reader.format("rate").load()
         case "socket":
@@ -208,7 +208,7 @@ def _schema_of(name: str, text: str) -> StructType:
         ) from None
 
 
-def _imagined(spark: SparkSession, schema: StructType) -> DataFrame:
+def _placeholder_stream(spark: SparkSession, schema: StructType) -> DataFrame:
     """A stream with these columns, for planning only; it never runs."""
     columns = [F.lit(None).cast(column.dataType).alias(column.name) for column in schema]
     return spark.readStream.format("rate").load().select(*columns)

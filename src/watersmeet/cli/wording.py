@@ -44,7 +44,7 @@ OPTIONS = {
 """The right form on the command line of an option given in the wrong place: by option name, else by its owner."""
 
 
-def in_these_words(error: WatersmeetError) -> str:
+def cli_text(error: WatersmeetError) -> str:
     """The text of an error, with a hint that can be followed on the command line."""
     if error.error_class in ADVICE and "--" not in error.hint:
         error.hint = ADVICE[error.error_class]

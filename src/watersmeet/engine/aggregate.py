@@ -17,9 +17,9 @@ from watersmeet.engine.emission import Emitted
 from watersmeet.engine.fold import DEFAULT_MERGING, fold
 from watersmeet.engine.group_store import (
     closing_windows,
+    empty_global_group,
     groups_in_parts,
     merged_groups,
-    nothing_yet,
     parts_of_groups,
     runs_of_groups,
     shown,
@@ -82,7 +82,7 @@ def _shown(plan: AggregatePlan, task: SlotTask, held: list[Run], delta: list[Run
     if plan.mode == "complete":
         groups = whole_groups(plan, runs)
         if not groups and plan.is_global and 0 in task.groups:
-            yield nothing_yet(plan)
+            yield empty_global_group(plan)
     else:
         groups = parts_of_groups(plan, delta, runs)
     if plan.window is None:

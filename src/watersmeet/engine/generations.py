@@ -21,7 +21,7 @@ from itertools import pairwise
 import numpy as np
 
 from watersmeet.engine.compaction import last_of
-from watersmeet.engine.layers import Layer, bytes_by_group, in_three, rows_by_group, slice_of
+from watersmeet.engine.layers import Layer, bytes_by_group, rows_by_group, slice_of, split_by_range
 from watersmeet.engine.marks import without_marks
 from watersmeet.engine.partials import Generation
 from watersmeet.epoch.task import SlotTask, stores_of
@@ -165,7 +165,7 @@ def relabelled(pieces: Sequence[Piece], task: SlotTask, partitions: int) -> list
     found = []
     for piece in pieces:
         extent = piece.extent
-        for is_inside, groups in zip((False, True, False), in_three(extent.groups, low, high), strict=True):
+        for is_inside, groups in zip((False, True, False), split_by_range(extent.groups, low, high), strict=True):
             run = slice_of(piece.run, groups, partitions)
             if run.rows:
                 part = replace(extent, rows=run.rows, groups=groups)

@@ -126,7 +126,7 @@ def shown_windows(plan: AggregatePlan, run: Run, windows: Windows) -> pa.RecordB
     return _rows(plan, run, windows.ranks, windows.values, windows.starts)
 
 
-def nothing_yet(plan: AggregatePlan) -> pa.RecordBatch:
+def empty_global_group(plan: AggregatePlan) -> pa.RecordBatch:
     """The one group of an aggregation without GROUP BY, before any row: counts are 0, all else is NULL."""
     empty = [pa.nulls(1, value.type) for value in plan.arguments]
     zero = []

@@ -118,11 +118,11 @@ def final_average(so_far: Running, count: Running, arrivals: Arrivals, level: fl
         rest = so_far.sketches - average[:, None, None] * count.sketches
         spread = _spread(np.zeros_like(average), rest, arrivals)
         deviation = spread.deviation / (_scale(arrivals) * count.sums)
-        spread = _Spread(np.where(_hangs_on_one_row(count, arrivals), np.nan, deviation), spread.freedom)
+        spread = _Spread(np.where(_depends_on_one_row(count, arrivals), np.nan, deviation), spread.freedom)
         return _ends(average, spread, so_far.magnitudes / count.sums, level)
 
 
-def _hangs_on_one_row(count: Running, arrivals: Arrivals) -> npt.NDArray[np.bool_]:
+def _depends_on_one_row(count: Running, arrivals: Arrivals) -> npt.NDArray[np.bool_]:
     """Whether all results contain the same row of some incomplete stream."""
     found = np.zeros(len(count.sums), dtype=np.bool_)
     for i, (n, total) in enumerate(zip(arrivals.seen, arrivals.total, strict=True)):

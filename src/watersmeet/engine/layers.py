@@ -113,7 +113,7 @@ class Grid:
         low, high = self.edges[first], self.edges[last]
         sides: tuple[list[tuple[int, Run, ExtentRef]], ...] = ([], [])
         for (store, run), extent in zip(layer.runs, layer.extents, strict=True):
-            for side, groups in zip((1, 0, 1), in_three(extent.groups, low, high), strict=True):
+            for side, groups in zip((1, 0, 1), split_by_range(extent.groups, low, high), strict=True):
                 part = slice_of(run, groups, self.partitions)
                 if part.rows:
                     sides[side].append((store, part, replace(extent, rows=part.rows, groups=groups, is_piece=True)))
@@ -134,7 +134,7 @@ def depth(layers: Sequence[Layer]) -> int:
     return max(accumulate(change for _, change in sorted(edges)), default=0)
 
 
-def in_three(groups: Groups, low: int, high: int) -> tuple[Groups, Groups, Groups]:
+def split_by_range(groups: Groups, low: int, high: int) -> tuple[Groups, Groups, Groups]:
     """Groups below, in and above [low, high)."""
     return groups.within(0, low), groups.within(low, high), groups.within(high, max(high, groups.high))
 

@@ -135,7 +135,7 @@ def rebuild_step(
         built = [(store, run) for store in task.build for run in rows[store]]
         copies = Scratch(tiers.folder_of_scratch(), cleanup)
         report = fold(plan, task, layers, [built], tiers, tally, merging, keep=copies.keep)
-    return unheard(report)
+    return report_of_building(report)
 
 
 def completing(plan: JoinPlan, task: SlotTask, tiers: Tiers, scratch: Scratch) -> list[tuple[int, Run]]:
@@ -159,7 +159,7 @@ def pinned_runs(plan: JoinPlan, task: SlotTask, tiers: Tiers) -> dict[int, list[
     return {store: read_state(plan, task, layout, extents, tiers) for (store, layout), extents in reads}
 
 
-def unheard(report: SlotReport) -> SlotReport:
+def report_of_building(report: SlotReport) -> SlotReport:
     """The report of a stage that builds: its rows do not count as arrivals, nor its results as productivity."""
     counts, sizes = report.counts, {f: found for f, found in report.groups.items() if f.kind == "size"}
     spent_ns = sum(counts.of(time_ns) for time_ns in (INSERT_NS, PROBE_NS, BUILD_NS))

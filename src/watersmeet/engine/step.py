@@ -30,7 +30,7 @@ from watersmeet.engine.on_demand import Missing
 from watersmeet.engine.opening import open_state, read_state
 from watersmeet.engine.owed import owed_at_expiry, owed_in_groups
 from watersmeet.engine.partials import Joined
-from watersmeet.engine.rebuild import completing, pinned_runs, rebuild_step, unheard
+from watersmeet.engine.rebuild import completing, pinned_runs, rebuild_step, report_of_building
 from watersmeet.engine.sides import Sides
 from watersmeet.engine.statistics import Tally
 from watersmeet.engine.work import Scratch, Work
@@ -90,7 +90,7 @@ def step(
             arrived = yield from run(plan, task, spilled, inbox, tiers, tally, scratch)
         copies = Scratch(tiers.folder_of_scratch(), cleanup)
         report = fold(plan, task, spilled.layers, arrived, tiers, tally, merging, spilled=spilled, keep=copies.keep)
-        return unheard(report) if plan.stages[task.stage].is_built else report
+        return report_of_building(report) if plan.stages[task.stage].is_built else report
 
 
 Arrived = list[list[tuple[int, Run]]]

@@ -57,30 +57,30 @@ class Clock:
         return timeout is not None and seen_ms > 0 and self.now_ms - max(seen_ms, self.started_ms) > timeout
 
 
-def words_of(plan: JoinPlan) -> PlanText:
+def plan_as_text(plan: JoinPlan) -> PlanText:
     """A plan as text, for a manifest."""
-    towards, since = (None if other is None else words_of(other) for other in (plan.towards, plan.since))
+    towards, since = (None if other is None else plan_as_text(other) for other in (plan.towards, plan.since))
     orders = orders_as_texts(plan.orders, plan.names)
     return PlanText(plan_text(plan), orders, towards, since, parallel_since(plan))
 
 
-def plan_in_words(query: JoinQuery, words: PlanText, partitions: int, mode: OutputMode | None) -> JoinPlan:
+def plan_from_text(query: JoinQuery, words: PlanText, partitions: int, mode: OutputMode | None) -> JoinPlan:
     """The plan that a manifest names."""
     names = [stream.name for stream in query.streams]
     trees = tuple(parse_tree(part, names) for part in words.trees.split("|"))
     plan = plan_join(query, trees, partitions, mode, orders_from_texts(words.orders, trees, names))
     if words.since is not None:
-        return to_complete(plan_in_words(query, words.since, partitions, mode), plan)
+        return to_complete(plan_from_text(query, words.since, partitions, mode), plan)
     if words.towards is None:
         return plan
-    new = plan_in_words(query, words.towards, partitions, mode)
+    new = plan_from_text(query, words.towards, partitions, mode)
     began = words.parallel_since
     return in_transition(plan, new) if began is None else side_by_side(plan, new, began)
 
 
-def nothing_yet(plan: JoinPlan, slots: int, asked: str | None = None) -> Manifest:
+def initial_manifest(plan: JoinPlan, slots: int, asked: str | None = None) -> Manifest:
     """The state before the first epoch; `asked` is the option `plan`."""
-    found = before_first_epoch(words_of(plan), len(plan.names), _keys(plan), plan.partitions, slots)
+    found = before_first_epoch(plan_as_text(plan), len(plan.names), _keys(plan), plan.partitions, slots)
     return replace(found, asked=asked)
 
 
@@ -149,7 +149,7 @@ def manifest_after(
     after = replace(
         before,
         epoch=before.epoch + 1,
-        plan=words_of(plan),
+        plan=plan_as_text(plan),
         segments=_segments(before, reports, extents),
         extents=extents,
         counters=_counters(before.counters, reports, is_shown).with_values(_arrived(plan, before, intake)),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from watersmeet.plan.carrying import Carry
-from watersmeet.plan.query_change import Posed, carry
+from watersmeet.plan.query_change import PlannedQuery, carry
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.query.logical import JoinQuery
 from watersmeet.state.spark_log import Offsets
@@ -54,14 +54,14 @@ class ChangeQuery:
     """The query is another one, and runs by its plan."""
 
     old: JoinQuery
-    new: Posed
+    new: PlannedQuery
     reason: str
     stuffs: bool = False
     """See `plan/query_change.py`."""
 
     def carry(self, plan: JoinPlan) -> Carry:
         """How the state of a plan of the old query is carried over; CheckpointError if it cannot be."""
-        return carry(Posed(self.old, plan), self.new, stuffs=self.stuffs)
+        return carry(PlannedQuery(self.old, plan), self.new, stuffs=self.stuffs)
 
 
 @dataclass(frozen=True, slots=True)

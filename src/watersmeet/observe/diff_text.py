@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from watersmeet.observe.tables import fitted, wrapped
 from watersmeet.plan.fingerprint import plan_text
 from watersmeet.plan.layout import StoreName
 from watersmeet.plan.stages import JoinPlan
@@ -16,11 +17,8 @@ def diff_text(old: JoinPlan, new: JoinPlan, reason: str = "") -> str:
     from the same rows."""
     mine, other = store_names(old, 0), store_names(new, 0)
     rows = list(dict.fromkeys(_row(name, mine, other) for name in sorted(mine | other, key=_order)))
-    widths = [max(len(row[i]) for row in [_COLUMNS, *rows]) for i in range(len(_COLUMNS))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    head = "  ".join(cell.ljust(width) for cell, width in zip(_COLUMNS, widths, strict=True)).rstrip()
-    title = [f"== Difference: {plan_text(old)} to {plan_text(new)} =="]
-    return "\n".join([*title, *([reason] if reason else []), head, *lines])
+    title = [f"== Difference: {plan_text(old)} to {plan_text(new)} ==", *([reason] if reason else [])]
+    return "\n".join(wrapped([*title, *fitted([_COLUMNS, *rows], has_notes=True)]))
 
 
 def _order(name: StoreName) -> tuple[int, str, str]:

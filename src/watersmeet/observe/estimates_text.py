@@ -75,8 +75,7 @@ def estimates_text(query: JoinQuery, plan: JoinPlan, given: Assumptions, slots: 
     """The section of `watersmeet explain` on costs; it asks for missing rates."""
     lines = ["== Estimated costs (nothing was run) =="]
     if missing := [stream.name for stream in query.streams if stream.name not in given.rates]:
-        wish = rates_wanted(missing, ON_THE_COMMAND_LINE)
-        return "\n".join([*lines, wish if len(wish) <= WIDTH else wish.replace(": give ", ":\n    give ")])
+        return "\n".join([*lines, rates_wanted(missing, ON_THE_COMMAND_LINE)])
     found = estimate(query, plan, given)
     rows = [("store", "stage", "rows/s in", "rows max", "bytes/row", "bytes")]
     for store in found.stores:
@@ -92,8 +91,12 @@ def estimates_text(query: JoinQuery, plan: JoinPlan, given: Assumptions, slots: 
 
 
 def rates_wanted(missing: Sequence[str], say: Saying) -> str:
-    example = " ".join(say.rate.format(name=name) for name in missing)
-    return f"no figures without arrival rates in rows a second: give {example}"
+    """A demand for rates, with the hints to give: in one line if there is room."""
+    hints = [say.rate.format(name=name) for name in missing]
+    head, given = "no figures without arrival rates in rows a second:", f"give {' '.join(hints)}"
+    forms = (f"{head} {given}", f"{head}\n    {given}")
+    fits = (form for form in forms if max(map(len, form.splitlines())) <= WIDTH)
+    return next(fits, "\n    ".join([f"{head} give", *hints]))
 
 
 def _total(query: JoinQuery, found: Estimates, slots: int) -> list[str]:

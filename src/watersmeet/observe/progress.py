@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from watersmeet.epoch.events import Event
+from watersmeet.observe.statistic_fields import idle
 from watersmeet.state.measures import (
     EXPIRE_NS,
     EXPIRED,
@@ -98,6 +99,7 @@ def at_rest(progress: EpochProgress) -> EpochProgress:
         progress,
         rows=dict.fromkeys(progress.rows, 0),
         counts=progress.counts.gauges(),
+        statistics=idle(progress.statistics),
         watermark_used_us=progress.watermark_us,
         join_ms=0,
         commit_ms=0,

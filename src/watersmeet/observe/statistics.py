@@ -6,9 +6,9 @@ of partition groups are in `adaptation/ledger.py`.)
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from watersmeet.epoch.pairs import pair_name
 from watersmeet.epoch.task import SlotReport
@@ -34,15 +34,25 @@ from watersmeet.state.measures import (
     STORE_BYTES,
     TESTED,
     Counts,
+    Measure,
     key_class_name,
     residual_name,
 )
 
+Times = tuple[int | None, int | None]
+"""A stream's latest event time before and after an epoch."""
 
-def selectivities(query: JoinQuery, plan: JoinPlan, totals: Counts) -> dict[str, float]:
-    """The share of pairs, or of tested rows, that each predicate lets pass, over the life of the query."""
-    pairs: Counter[str] = Counter()
-    matches: Counter[str] = Counter()
+
+class Sums(Protocol):
+    """Sums of counters: over the life of a checkpoint, or of recent epochs."""
+
+    def of(self, measure: Measure, subject: str = "", /) -> float: ...
+
+
+def selectivities(query: JoinQuery, plan: JoinPlan, totals: Sums) -> dict[str, float]:
+    """The share of pairs, or of tested rows, that each predicate lets pass."""
+    pairs: defaultdict[str, float] = defaultdict(float)
+    matches: defaultdict[str, float] = defaultdict(float)
     for name, (key, left, right) in meetings(plan).items():
         if text := _equality_text(query, key, left, right):
             pairs[text] += totals.of(PAIRS, name)
@@ -79,7 +89,7 @@ def _equality_text(query: JoinQuery, key: Sequence[int], left: StoreLayout, righ
     return " AND ".join(texts)
 
 
-def costs(totals: Counts) -> dict[str, float]:
+def costs(totals: Sums) -> dict[str, float]:
     """The measured constants of the cost model (O1), in nanoseconds per row: C_i to store a row, C_d to expire one,
     C_j to match one."""
     figures = {"insert": (INSERT_NS, INSERTED), "delete": (EXPIRE_NS, EXPIRED), "join": (PROBE_NS, MATCHED)}
@@ -87,7 +97,7 @@ def costs(totals: Counts) -> dict[str, float]:
 
 
 def arrivals(
-    names: Sequence[str], rows: Sequence[int], times_us: Sequence[tuple[int | None, int | None]], seconds: float
+    names: Sequence[str], rows: Sequence[int], times_us: Sequence[Times], seconds: float
 ) -> dict[str, dict[str, float]]:
     """Rows per stream, per second of the clock and per second of event time since the epoch before."""
     found: dict[str, dict[str, float]] = {}

@@ -1,7 +1,7 @@
-"""What is known of a query's data before it runs, or has been learned: rates and shares; and the join graph they make.
+"""The optimiser's assumptions about the data of a query, and the join graph that follows from them.
 
-Whatever nobody has said has a default. These are figures to compare plans by, not promises: skew, bursts and
-correlation are not in them.
+Rates and selectivities come from hints, from a sample or from a running query. All others have defaults. The figures
+compare plans; they do not predict, because they ignore skew, bursts and correlation.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from watersmeet.query.expressions import columns_of
 from watersmeet.query.logical import JoinQuery
 
 RESIDUAL_SELECTIVITY = 1 / 3
-"""Of another predicate between streams (Selinger et al. 1979)."""
+"""The default of a predicate that is no key (Selinger et al. 1979)."""
 HOUR_US = 3_600_000_000
 TEXT_BYTES = 16
 CODE_BYTES = 8
@@ -26,7 +26,7 @@ CODE_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class Assumptions:
-    """Rows a second by stream, and shares by number of filter, key class, residual and predicate left to Spark."""
+    """Rows a second by stream. Selectivities by the number of a filter, key class, residual or predicate of Spark."""
 
     rates: Mapping[str, float]
     filters: Mapping[int, float] = field(default_factory=dict)
@@ -34,7 +34,7 @@ class Assumptions:
     residuals: Mapping[int, float] = field(default_factory=dict)
     by_spark: Mapping[int, float] = field(default_factory=dict)
     running_us: int = HOUR_US
-    """What streams without a window hold is told for this time: longer windows of others make it longer."""
+    """The assumed running time, for the state of streams without a window (`horizon_us`)."""
     batch_s: float | None = None
     """Seconds of data in a micro-batch."""
     costs: Mapping[str, float] = field(default_factory=dict)
@@ -46,12 +46,12 @@ class Assumptions:
 
 
 def rate_of(rows: float, seconds: float) -> float:
-    """Rows a second that were seen; of a moment too short to tell, the most that is planned for."""
+    """Rows per second; `RATE_MAX` if no time has passed."""
     return min(rows / seconds, RATE_MAX) if seconds > 0 else RATE_MAX
 
 
 def graph_of(query: JoinQuery, given: Assumptions) -> JoinGraph:
-    """The join graph of a query; a stream without a window has one as long as the query runs (`horizon_us`)."""
+    """The join graph of a query. The window of a stream without one is the running time (`horizon_us`)."""
     windows = [(horizon_us(query, given) if window is None else window) / 1e6 for window in query.windows_us]
     ordinal = {stream.name: i for i, stream in enumerate(query.streams)}
     streams = tuple(
@@ -75,8 +75,8 @@ def graph_of(query: JoinQuery, given: Assumptions) -> JoinGraph:
 
 
 def key_selectivity(query: JoinQuery, given: Assumptions, number: int) -> float:
-    """Of a key class; where nobody has said anything, a row finds one of the stream with most rows, as it would by the
-    key of a table."""
+    """The selectivity of a key class. By default a row matches one row of the stream with most rows, as a foreign key
+    does."""
     if number in given.keys:
         return given.keys[number]
     horizon = horizon_us(query, given)
@@ -88,12 +88,12 @@ def key_selectivity(query: JoinQuery, given: Assumptions, number: int) -> float:
 
 
 def horizon_us(query: JoinQuery, given: Assumptions) -> int:
-    """For how long the query has run, for streams without a window: so long at least that all windows have filled."""
+    """The assumed running time of the query. It is long enough to fill all windows."""
     return max([given.running_us, *(window for window in query.windows_us if window is not None)])
 
 
 def width_of(kind: pa.DataType) -> int:
-    """Bytes of a value, texts by a guess."""
+    """Bytes of a value; `TEXT_BYTES` for texts."""
     if pa.types.is_boolean(kind):
         return 1
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
@@ -125,8 +125,10 @@ def _read_bytes(query: JoinQuery, residual: int) -> int:
 
 
 def _row_bytes(query: JoinQuery, ordinal: int) -> int:
-    """Bytes of a stored row: its code, columns that are read, and values of all its key classes but one, which the
-    runs of a store hold once for all rows of a key. (Which one that is depends on the tree: here the widest.)"""
+    """Bytes of a stored row: its code, the columns that are read, and the values of its key classes.
+
+    One key class is left out: a store keeps its value once for all rows of a key. The tree decides which one; the
+    widest is assumed."""
     stream = query.streams[ordinal]
     keys = [each for each in query.classes if each.columns[ordinal] is not None]
     held = sorted(keys, key=lambda each: width_of(each.type))[:-1]

@@ -198,7 +198,7 @@ class CostModel:
         return self._plan_with(costs, nodes)
 
     def _walks(self, inputs: Inputs, orders: tuple[ProbeOrder, ...]) -> Walks:
-        """By orders that were given: in the engine's own stages, if they are its own."""
+        """The walks along given orders. If these are the engine's own orders, so are the stages."""
         own = hop_walks(self.graph, inputs)
         return own if own.orders == orders else walks_along(self.graph, inputs, orders)
 
@@ -234,7 +234,7 @@ class CostModel:
         return node_key(self.graph, inputs) if self.is_distributed else NodeKey(0, is_mixed=False)
 
     def share(self, key: Key) -> float:
-        """A slot's share of what is done under a key."""
+        """A slot's share of the work under a key."""
         return 1 / self.slots if key else 1.0
 
 

@@ -1,4 +1,4 @@
-"""Which of many plans: of those within both budgets one that no other beats (O6; Zhu 2006, 6.3).
+"""The choice among plans: the preferred one of those that are within both budgets (O6; Zhu 2006, 6.3).
 
 A plan is *qualified* if its CPU and its memory are within their budgets: it keeps up with its streams, in memory. It
 *dominates* another if it needs no more of either and less of one (the paper: less of both). Plans that none dominates

@@ -24,7 +24,7 @@ def hinted(
     errors."""
     found: dict[str, dict[int, float]] = {kind: {} for kind in KINDS}
     for text, share in selectivities:
-        kind, number = _meant(query, text, said_with)
+        kind, number = _named_predicate(query, text, said_with)
         found[kind][number] = share
     return Assumptions(
         rates=dict(rates),
@@ -50,7 +50,7 @@ def completed(known: Assumptions, learned: Assumptions) -> Assumptions:
     )
 
 
-def _meant(query: JoinQuery, text: str, said_with: str) -> tuple[str, int]:
+def _named_predicate(query: JoinQuery, text: str, said_with: str) -> tuple[str, int]:
     """The predicate of the query that a text names: as `key 0` and so on, or as it was written."""
     for kind, number in _numbered(query):
         if " ".join(text.lower().split()) == f"{kind.lower()} {number}":

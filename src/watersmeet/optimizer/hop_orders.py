@@ -54,7 +54,8 @@ class _Party:
     """The party that it has become part of, and how many probes that had behind it."""
 
     def take_turn(self) -> None:
-        """Whoever holds fewest goes first, of several who has fewest keys, and last who has none."""
+        """Set the turn: first the party that has bound the fewest streams, then the one with the fewest keys. Parties
+        without a key come last."""
         keys = len(self.under)
         self.turn = (-len(self.ahead) if keys else 0, keys, self.first)
 
@@ -67,7 +68,7 @@ class _Party:
         self.take_turn()
 
     def order(self) -> ProbeOrder:
-        """From here to the end."""
+        """The rest of the probe order, from this party on."""
         probed, party = self.probed, self
         while party.joined is not None:
             party, start = party.joined
@@ -97,8 +98,8 @@ class _Progress:
             self.parties[streams] = party
 
     def next_key(self) -> Key:
-        """Of those of the party whose turn it is, the one under which most inputs can go on, of several the first; 0 if
-        no party has any."""
+        """The next key: of the keys of the party whose turn it is, the first under which the most inputs can step. 0 if
+        no party has a key."""
         able, most, found = self._able, 0, [0]
         for key in min(self.parties.values(), key=_TURN).under:
             count = 0

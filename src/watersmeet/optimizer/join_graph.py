@@ -204,7 +204,7 @@ class JoinGraph:
         return known
 
     def kept_seconds(self, streams: Streams) -> float:
-        """How long a row of a store counts, where it ends at all: a result ends with the first of its parts."""
+        """The lifetime of a row of a store, if it ends at all. A result ends with the first of its parts."""
         return min([self.windows_s[i] for i in bits(streams & ~self.endless)]) + self.delay_s
 
     def row_bytes(self, streams: Streams) -> float:
@@ -251,7 +251,7 @@ class JoinGraph:
 
 
 def _pairs(predicates: Iterable[Predicate]) -> tuple[Pair, ...]:
-    """Those over two streams."""
+    """The predicates over two streams."""
     two = [(each, tuple(bits(each.streams))) for each in predicates if each.streams.bit_count() == 2]
     return tuple((each.streams, i, j, each.selectivity) for each, (i, j) in two)
 

@@ -1,24 +1,24 @@
-"""What this engine keeps of a store: for how long a row, and how many bytes of it. (The paper: live rows, whole.)
+"""The size of a store in this engine: how long it keeps a row, and the bytes of a row. (The paper counts live rows.)
 
-A row is kept until none that arrived with it can count: a row of a stream for its window, a result for the shortest of
-its windows at most, because the first of its parts to end ends it. Expiry then takes a time bucket, which is an eighth
-of the longest window in the stage, the delay, and a micro-batch, unless one key covers all streams: only a slot that
-sees all of them knows how late it is before the batch has been committed.
+A row of a stream lives for its window. A result lives until the first of its parts ends, so for the shortest window at
+most. Rows expire by time bucket, so they stay longer than they live: by an eighth of the longest window in the stage,
+by the delay, and by a micro-batch. The micro-batch does not count if one key covers all streams, because a slot that
+sees all streams knows the new watermark before the commit.
 
-Results end one by one, and two things let them go before their bucket does:
+Results end one by one. Two rules remove them before their bucket expires:
 
-- A slot that sees all streams does not store what has ended by the end of the micro-batch.
-- A bucket that two micro-batches have brought rows for is merged when it is closed, without what has ended by then.
+- A slot that sees all streams does not store results that have ended by the end of the micro-batch.
+- A bucket with rows of two micro-batches is merged when it closes. The merge leaves out results that have ended.
 
     row of a stream     key, event time, columns that are read, values of its other key classes
     stored result       key, interval, columns that are still read, values of key classes that reach out of it,
                         partition groups under the keys it was joined by
 
-What has no window is never let go: live(S) combinations have been found of it by the time that the query has run.
+Rows without a window never expire: their number is live(S), for the assumed running time.
 
-Figures are what is expected, at the worst moment between two buckets; a budget leaves a margin (`dominating.py`).
+Figures are expected values just before a bucket expires. A budget has a margin above them (`dominating.py`).
 
-Known limitation. Widths of keys are those of numbers.
+Known limitation. All keys are assumed to be as wide as numbers.
 """
 
 from __future__ import annotations
@@ -26,20 +26,21 @@ from __future__ import annotations
 from watersmeet.optimizer.join_graph import JoinGraph, Streams, bits
 
 BUCKETS_PER_WINDOW = 8
-"""As many as `engine/compaction.py` has."""
+"""The same as in `engine/compaction.py`."""
 KEY_BYTES = 8
-"""Of a value of a key class; an event time takes as many."""
+"""Bytes of a key value, and of an event time."""
 INTERVAL_BYTES = 16
 GROUP_BYTES = 2
 INDEX_BYTES_MAX = 12
-"""What a stored row takes beside its values if it has a key of its own: a hash, counts, part of a sieve; and part of
-what has ended and is not merged away yet. Rows that share a key share the former, and the key."""
+"""Bytes of the index for a row with a key of its own: hash, counts, part of a sieve, and expired rows that no merge has
+removed yet. Rows with the same key share hash, counts, sieve and key."""
 STORE_FILE_BYTES = 32 << 10
-"""What a store takes on a slot whatever it holds: its parts of some dozen files, one or more per time bucket."""
+"""Bytes of an empty store on a slot: its parts of some dozen files, one or more per time bucket."""
 MERGED_AFTER = 2
 """Micro-batches from a row to the merge of its bucket, if that is merged."""
 MERGED = 0.4
-"""How much of what that should let go it does where a slot does not see all streams: `benchmarks/cost_model.py`."""
+"""The measured share of ended results that merges remove, where a slot does not see all streams
+(`benchmarks/cost_model.py`)."""
 LEAST_SHARE = 1e-9
 
 

@@ -5,10 +5,10 @@ of that node in which X and Y stand next to each other, its weight the bytes tha
 the largest ratio of frequency to weight is tried first: X and Y become inputs of a node of their own, all probe orders
 are found anew, and if the tree then takes less CPU it is kept.
 
-Only binary nodes come of this. So each new node is then merged with a node below it wherever that saves both memory and
-CPU (5.2, operator merging).
+All new nodes are binary. So each of them is then merged with a node below it if that saves both memory and CPU (5.2,
+operator merging).
 
-The trees come one by one, and whoever asked for them may stop at any.
+The trees are generated one by one. The caller may stop at any.
 
 Deviations from the paper:
 
@@ -36,7 +36,7 @@ EDGES_TRIED = 80
 
 
 def select_states(model: CostModel) -> Iterator[Plan]:
-    """The single node, and what becomes of it as state after state is kept."""
+    """The single node, then the trees after each state that is added."""
     everyone = model.graph.everyone
     nodes: Nodes = nodes_in(frozenset(), everyone)
     plan: Plan | None = model.plan_of(nodes)
@@ -55,7 +55,7 @@ def _with_next_state(model: CostModel, nodes: Nodes, plan: Plan) -> tuple[Nodes,
 
 
 def edge_frequencies(model: CostModel, inputs: Inputs) -> Counter[Streams]:
-    """By the state that an edge of a node would make: in how many of its probe orders the edge is."""
+    """The number of probe orders that contain an edge, by the state that the edge would make."""
     frequency: Counter[Streams] = Counter()
     for i, order in enumerate(model.node(inputs).orders):
         for one, other in pairwise((i, *order)):

@@ -1,4 +1,4 @@
-"""How to look for a plan within its budgets, by name, and what came of it.
+"""Searches for a plan within its budgets, by name.
 
 | strategy      | looks at                                                                 | time                    |
 |---------------|--------------------------------------------------------------------------|-------------------------|
@@ -11,15 +11,15 @@
 
 Of all plans looked at, the preferred one wins (`dominating.py`). Deviations from the paper:
 
-- It returns the first qualified plan; here a strategy goes on to its end, which takes milliseconds, and can choose.
-- Where no plan of a polynomial strategy is qualified, its neighbourhood is searched until one is (`exploration.py`),
+- The paper returns the first qualified plan. Here a strategy finishes, in milliseconds, and chooses among all.
+- If no plan of a polynomial strategy is qualified, its neighbourhood is searched until one is (`exploration.py`),
   for EXPLORED / n^5 plans at most: 297 for 7 streams and one for 20.
 - Binary trees are the smaller of the paper's and of one that is divided from the top (`state_splitting.py`).
 - `bjtree-init` starts from the smaller of two such trees, without Cartesian products or with them (`min_state.py`).
-  If that has led to nothing, and there are RESTARTED_STREAMS_MAX streams at most, it starts from the other, too.
-- `auto` looks at as many plans around its own also where some are qualified: the preferred one may be among them.
+  If no plan is qualified then, and there are RESTARTED_STREAMS_MAX streams at most, it also starts from the other.
+- `auto` searches the neighbourhood even if some plans are qualified, because a preferred one may be there.
 
-`exploration_seconds` go on with the search after that. The time is read from a clock that is handed in.
+After that the search goes on for `exploration_seconds`. The clock is a parameter.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What was chosen, among what, and why."""
+    """The chosen plan, the candidates, and the reason."""
 
     winner: Candidate
     candidates: tuple[Candidate, ...]

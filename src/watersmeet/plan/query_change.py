@@ -64,7 +64,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Posed:
+class PlannedQuery:
     """A query, and the plan that it runs by."""
 
     query: JoinQuery
@@ -84,7 +84,7 @@ def _how(what: str) -> str:
     return next((how for prefix, how in _HOW if what.startswith(prefix)), "later results have it")
 
 
-def carry(old: Posed, new: Posed, *, stuffs: bool = False) -> Carry:
+def carry(old: PlannedQuery, new: PlannedQuery, *, stuffs: bool = False) -> Carry:
     """How the state of the old query becomes that of the new one; CheckpointError with all reasons if it cannot.
     `stuffs`: selected columns that were not kept are NULL in stored rows."""
     if refused := list(_refused(old, new, stuffs=stuffs)):
@@ -105,7 +105,7 @@ def carry(old: Posed, new: Posed, *, stuffs: bool = False) -> Carry:
     return Carry(kept, sources, streams, tests)
 
 
-def _stored(old: Posed, new: Posed) -> dict[int, StoredStream]:
+def _stored(old: PlannedQuery, new: PlannedQuery) -> dict[int, StoredStream]:
     """By stream of the new query, a store of its rows; none for a new stream."""
     layouts = {old.plan.names[stream]: layout for stream, layout in leaf_stores(old.plan).items()}
     return {
@@ -115,7 +115,7 @@ def _stored(old: Posed, new: Posed) -> dict[int, StoredStream]:
     }
 
 
-def _kept(old: Posed, new: Posed, tests: Mapping[int, tuple[Expression, ...]]) -> frozenset[StoreName]:
+def _kept(old: PlannedQuery, new: PlannedQuery, tests: Mapping[int, tuple[Expression, ...]]) -> frozenset[StoreName]:
     """The stores that both plans have, with the same rows and fields."""
     mine, others = _layouts(old.plan), _layouts(new.plan)
     tested = {new.plan.names[stream] for stream in tests}
@@ -126,7 +126,7 @@ def _kept(old: Posed, new: Posed, tests: Mapping[int, tuple[Expression, ...]]) -
         if name in _groups(new.plan):
             found.add(name)
         elif before.sources == after.sources and before.limit == after.limit and before.trail == after.trail:
-            same = [_meaning(posed.query, streams, is_leaf=is_leaf) for posed in (old, new)]
+            same = [_dependencies(posed.query, streams, is_leaf=is_leaf) for posed in (old, new)]
             if same[0] == same[1] and not tested & streams:
                 found.add(name)
     return frozenset(found)
@@ -141,7 +141,7 @@ def _groups(plan: JoinPlan) -> set[StoreName]:
     return set() if plan.aggregate is None else {plan.aggregate.layout.name}
 
 
-def _meaning(query: JoinQuery, streams: frozenset[str], *, is_leaf: bool) -> object:
+def _dependencies(query: JoinQuery, streams: frozenset[str], *, is_leaf: bool) -> object:
     """What the rows of a store depend on besides its name: windows, key classes and predicates below it. (A filter that
     is dropped changes nothing about stored rows, nor about their results; one that is added is among the tests.)"""
     inside = [(i, stream) for i, stream in enumerate(query.streams) if stream.name in streams]
@@ -153,7 +153,7 @@ def _meaning(query: JoinQuery, streams: frozenset[str], *, is_leaf: bool) -> obj
     )
 
 
-def _tests(old: Posed, new: Posed, name: str) -> tuple[Expression, ...]:
+def _tests(old: PlannedQuery, new: PlannedQuery, name: str) -> tuple[Expression, ...]:
     """The predicates of a stream that its stored rows have not passed yet."""
     passed = {f for f in old.query.filters if f.stream == name}
     added = (f for f in new.query.filters if f.stream == name and f not in passed)
@@ -161,7 +161,7 @@ def _tests(old: Posed, new: Posed, name: str) -> tuple[Expression, ...]:
     return tuple(test for test in found if test is not None)
 
 
-def _refused(old: Posed, new: Posed, *, stuffs: bool) -> Iterator[str]:
+def _refused(old: PlannedQuery, new: PlannedQuery, *, stuffs: bool) -> Iterator[str]:
     """The reasons why the state cannot follow."""
     if old.plan.partitions != new.plan.partitions:
         yield f"option partitions was {old.plan.partitions}"
@@ -176,7 +176,7 @@ def _refused(old: Posed, new: Posed, *, stuffs: bool) -> Iterator[str]:
         yield from _refused_fields(new, store, old, stuffs=stuffs)
 
 
-def _refused_rows(old: Posed, new: Posed, name: str) -> Iterator[str]:
+def _refused_rows(old: PlannedQuery, new: PlannedQuery, name: str) -> Iterator[str]:
     """Rows that the old query has dropped, and the new one would need for ever."""
     i, j = old.plan.names.index(name), new.plan.names.index(name)
     before, after = old.query.windows_us[i], new.query.windows_us[j]
@@ -190,7 +190,7 @@ def _refused_rows(old: Posed, new: Posed, name: str) -> Iterator[str]:
         yield f"rows of {name} were filtered away ({'; '.join(dropped)}), and without a window they would be needed"
 
 
-def _refused_fields(new: Posed, store: StoredStream, old: Posed, *, stuffs: bool) -> Iterator[str]:
+def _refused_fields(new: PlannedQuery, store: StoredStream, old: PlannedQuery, *, stuffs: bool) -> Iterator[str]:
     """Columns that were not kept."""
     ordinal = new.plan.names.index(store.name)
     for wanted in fields_above(new.query, Leaf(ordinal)):
@@ -225,7 +225,7 @@ def _words(query: JoinQuery, ordinal: int, wanted: Field) -> str:
     return f"{what} {stream.name}.{name}" if derived is None else f"{what} {derived} of {stream.name}"
 
 
-def _refused_groups(old: Posed, new: Posed) -> Iterator[str]:
+def _refused_groups(old: PlannedQuery, new: PlannedQuery) -> Iterator[str]:
     before, after = old.plan.aggregate, new.plan.aggregate
     if before is None and after is None:
         return

@@ -193,7 +193,7 @@ class JoinPlan:
         track = f" ({BUILD})" if self.stages[stage].is_built else ""
         return f"{' '.join(streams)} by {self.key_of_stage(stage)}{track}"
 
-    def heir(self, stage: int) -> int:
+    def carrier(self, stage: int) -> int:
         """The stage that carries the reports of a stage to the driver."""
         return min(self.stages[stage].sends_to, default=len(self.stages) - 1)
 

@@ -24,7 +24,7 @@ from watersmeet.adaptation.coordinator import Wishes
 from watersmeet.adaptation.migration import AUTO as AUTO_STRATEGY
 from watersmeet.adaptation.migration import strategy_named
 from watersmeet.adaptation.rehearsal import parse_script
-from watersmeet.epoch.after import plan_in_words
+from watersmeet.epoch.after import plan_from_text
 from watersmeet.epoch.events import Event
 from watersmeet.epoch.protocol import Migrate
 from watersmeet.errors import OptionError, unknown_name
@@ -56,7 +56,7 @@ NOTHING_SEEN = Assumptions({})
 OPTION_HAS_CHANGED = "option plan has changed"
 EXPLAIN_MODES = ("simple", "extended", "cost", "diff")
 
-FALLBACK = "(the fallback plan, until the data is known; a rate hint for every stream chooses a plan now)"
+FALLBACK = "(the fallback plan, until the data is known;\n rate hints for all streams choose a plan now)"
 
 
 def explain_mode(given: str | bool | None) -> str:
@@ -123,7 +123,7 @@ class Planner:
         """The plan of a checkpoint."""
         self._trees()  # refuses an invalid option
         try:
-            return plan_in_words(self.query, known, self.partitions, self.mode)
+            return plan_from_text(self.query, known, self.partitions, self.mode)
         except OptionError:  # the plan has other streams: the checkpoint reports the differences
             return self.first_plan()
 
@@ -201,7 +201,7 @@ class Planner:
             return diff_text(running, *better)
         if running is not None and migrated is not None:
             orders = migrated.get("previousOrders", {})
-            before = plan_in_words(self.query, PlanText(migrated["previousPlan"], orders), self.partitions, self.mode)
+            before = plan_from_text(self.query, PlanText(migrated["previousPlan"], orders), self.partitions, self.mode)
             return diff_text(before, running, str(migrated["reason"]))
         return NO_OTHER_PLAN
 

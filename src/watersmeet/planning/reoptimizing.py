@@ -11,9 +11,9 @@ A trigger only makes the optimiser look (F1; dissertation 26.1); `adaptation/reo
 most `PLANNING_SHARE` of the CPU time of the epochs, key sketches about `SKETCHING_SHARE`. Statistics are of the last
 half window; where the data is thrashing, of the last four windows.
 
-A young query runs by the fallback plan (`planner.py`). The first look happens as soon as `ROWS_MIN` rows have arrived
+A new query runs by the fallback plan (`planner.py`). The first look happens as soon as `ROWS_MIN` rows have arrived
 after the first micro-batch, which covers an unknown time; it leaves the fallback, without asking anybody, while there
-is little state to move. If the optimiser is off, it still does that, once, and measures nothing after it.
+is little state to move. If the optimiser is off, it still does that, once, and sketches no keys after it.
 
 A decision is not durable. After a crash it is made again, from statistics that the checkpoint keeps.
 
@@ -30,15 +30,16 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+from watersmeet.adaptation.memories import Memories
 from watersmeet.adaptation.migration import AUTO, strategy_named
-from watersmeet.adaptation.moving import Counted, Moving
+from watersmeet.adaptation.moving import Moving
 from watersmeet.adaptation.reoptimizer import Decision, History, decide, migrated, noted
 from watersmeet.epoch.events import Event
 from watersmeet.epoch.goals import Migrate
 from watersmeet.epoch.key_sketch import KeyClasses, sketched_classes
-from watersmeet.epoch.kinds import Build, Epoch, Switch, chunk_of, has_rows
+from watersmeet.epoch.kinds import Build, Epoch, Switch, chunk_of
 from watersmeet.epoch.task import SlotReport
-from watersmeet.optimizer.assumptions import HOUR_US, Assumptions
+from watersmeet.optimizer.assumptions import Assumptions
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.planning.looking import Seen, has_left_range, look_at
 from watersmeet.planning.planner import Planner
@@ -46,8 +47,6 @@ from watersmeet.state.manifest import Manifest
 from watersmeet.state.measures import BUILD_NS, CPU_TIMES, SKETCH_NS, SPILLED_BYTES
 
 ROWS_MIN = 1000
-RECENT, LONG = 0.5, 4.0
-"""Memories, in windows: of statistics in general, and where the data is thrashing."""
 LOOKS = 8
 """Looks a window."""
 SEARCHED = 4
@@ -66,6 +65,7 @@ class Reoptimizer:
     def __init__(
         self,
         planner: Planner,
+        memories: Memories | None = None,
         *,
         interval_s: float | None = None,
         asks: bool = False,
@@ -74,18 +74,17 @@ class Reoptimizer:
         sketching_share: float = SKETCHING_SHARE,
         clock: Callable[[], float] = time.thread_time,
     ) -> None:
-        """`interval_s` is the time between looks, None: as in the table; `asks`: migrations wait for approval;
-        `yields`: a plan that the user migrates to is left alone; `once`: so is every plan but the fallback;
-        `sketching_share` is the part of the CPU time that
-        key sketches may take."""
+        """`memories` are the moving values that the run keeps; None: new ones. `interval_s` is the time between looks,
+        None: as in the table; `asks`: migrations wait for approval; `yields`: a plan that the user migrates to is left
+        alone; `once`: so is every plan but the fallback; `sketching_share` is the part of the CPU time that key
+        sketches may take."""
         self.planner, self.asks, self._interval_s, self._clock = planner, asks, interval_s, clock
         self._yields, self._once, self._is_at_rest = yields, once, False
         self._sketching_share = sketching_share
         self.classes = sketched_classes(planner.query)
-        windows = [window for window in planner.query.windows_us if window is not None]
-        self.window_s = max(windows, default=HOUR_US) / 1e6
-        self.recent, self.long = Moving(RECENT * self.window_s), Moving(LONG * self.window_s)
-        self.totals = Moving()
+        self._memories = Memories(planner.query) if memories is None else memories
+        self.recent, self.long, self.totals = self._memories.recent, self._memories.long, self._memories.totals
+        self.window_s = self._memories.window_s
         self.history = History(self.window_s, is_fallback=planner.waits_for_rows)
         self._steadily_better = ""
         self._is_chosen = False
@@ -95,9 +94,8 @@ class Reoptimizer:
         self._wanted: Migrate | None = None
         self._seen: Seen | None = None
         self._is_approved = False
-        self._untold: list[tuple[str, str, Mapping[str, Any]]] = []
-        self._told = ("", "")
-        self._at_s: float | None = None
+        self._unreported: list[tuple[str, str, Mapping[str, Any]]] = []
+        self._reported = ("", "")
         self._looked_s: float | None = None
         self._searched: tuple[float, Assumptions] | None = None
         self._planning_s = self._epochs_cpu_s = self._built_s = 0.0
@@ -113,9 +111,13 @@ class Reoptimizer:
         """The key classes to sketch in the next epoch: none if sketches have taken more than their share."""
         if self._is_at_rest:
             return ()
-        spent = sum(self.recent.sum(measure) for measure in CPU_TIMES)
+        spent = sum(self.recent.of(measure) for measure in CPU_TIMES)
         allowed = max(self._sketching_share * spent, SKETCHING_FREE_NS * self.recent.epochs)
-        return self.classes if self.recent.sum(SKETCH_NS) <= allowed else ()
+        return self.classes if self.recent.of(SKETCH_NS) <= allowed else ()
+
+    @property
+    def _at_s(self) -> float | None:
+        return self._memories.at_s
 
     @property
     def is_fallback(self) -> bool:
@@ -155,7 +157,7 @@ class Reoptimizer:
         return None if self.pending is not None else self._wanted
 
     def events(self, epoch: int) -> list[Event]:
-        return [Event(epoch, kind, None, reason, details) for kind, reason, details in self._untold]
+        return [Event(epoch, kind, None, reason, details) for kind, reason, details in self._unreported]
 
     def predicted(self, reason: str) -> dict[str, Any]:
         decision = self.decision
@@ -166,13 +168,15 @@ class Reoptimizer:
 
     def note(self, epoch: Epoch, plan: JoinPlan, after: Manifest, reports: Sequence[SlotReport]) -> None:
         """Note a committed epoch; after one with rows, perhaps look."""
-        self._untold = []
-        before_s, self._at_s = self._at_s, _time_s(after)
+        self._unreported = []
+        added = self._memories.note(epoch, after, reports)
         self._note_migration(epoch, after, reports)
         self._settle(is_chosen=self._is_chosen or not self.planner.is_fallback(plan))
-        if not has_rows(epoch) or not reports or before_s is None or self._at_s is None or self._is_at_rest:
+        if added is None or self._is_at_rest:
             return
-        self._add(max(0.0, self._at_s - before_s), reports)
+        if self._since is not None:
+            self._since[0].add(*added)
+        self._note_load(reports)
         self._note_outcome(after.slots)
         if after.migration is None and len(plan.trees) == 1 and len(plan.names) > 2 and self._is_due():
             self._look(plan)
@@ -183,10 +187,7 @@ class Reoptimizer:
         self.history = replace(self.history, is_fallback=not is_chosen)
         self._is_at_rest = self._is_at_rest or (self._once and is_chosen)
 
-    def _add(self, seconds: float, reports: Sequence[SlotReport]) -> None:
-        epoch = Counted.of(reports)
-        for moving in (self.recent, self.long, self.totals, *(() if self._since is None else self._since[:1])):
-            moving.add(seconds, epoch)
+    def _note_load(self, reports: Sequence[SlotReport]) -> None:
         cpu_s = sum(report.counts.of(measure) for report in reports for measure in CPU_TIMES) / 1e9
         self._epochs_cpu_s += cpu_s
         self._batches_s.append(cpu_s)
@@ -268,10 +269,10 @@ class Reoptimizer:
             self._wanted = None
             self._settle(is_chosen=True)
         told = (decision.verdict, decision.look.best.plan if decision.look.is_better else "")
-        if told != self._told:
-            self._told = told
+        if told != self._reported:
+            self._reported = told
             is_asking = {"approval": "pending"} if self.pending is not None else {}
-            self._untold.append(("reoptimize", decision.reason, {**decision.to_dict(), **is_asking}))
+            self._unreported.append(("reoptimize", decision.reason, {**decision.to_dict(), **is_asking}))
 
     def _note_migration(self, epoch: Epoch, after: Manifest, reports: Sequence[SlotReport]) -> None:
         """Note the steps of migrations, of ours and of others'."""
@@ -292,7 +293,7 @@ class Reoptimizer:
         self.history = migrated(self.history, began_s, self._at_s + self._built_s)
         if self._began is not None and not (isinstance(epoch, Switch) and epoch.move == "give up"):
             self._since = Moving(), self._began[1], self._began[2]
-        self._began, self._told = None, ("", "")
+        self._began, self._reported = None, ("", "")
         self._settle(is_chosen=True)
 
     def _note_outcome(self, slots: int) -> None:
@@ -311,30 +312,19 @@ class Reoptimizer:
             "predictedMigrationSeconds": decision.to_dict()["predictedMigrationSeconds"],
             "measuredMigrationSeconds": round(self._built_s, 6),
         }
-        self._untold.append(("migrationOutcome", "a window has passed since the migration", told))
+        self._unreported.append(("migrationOutcome", "a window has passed since the migration", told))
         self._since, self._built_s = None, 0.0
 
     def to_value(self) -> dict[str, Any]:
         """The statistics as JSON, for a checkpoint."""
-        moving = {name: getattr(self, name).to_value() for name in ("recent", "long", "totals")}
-        return {"at_s": self._at_s, "is_chosen": self._is_chosen, **moving}
+        return {**self._memories.to_value(), "is_chosen": self._is_chosen}
 
     def restore(self, value: Mapping[str, Any]) -> None:
         """Continue from the statistics of an earlier run."""
-        for name in ("recent", "long", "totals"):
-            getattr(self, name).restore(value[name])
-        self._at_s = value["at_s"]
-        self._settle(is_chosen=bool(value.get("is_chosen", False)))
+        self._memories.restore(value)
+        if "is_chosen" in value:  # not if the optimiser was off
+            self._settle(is_chosen=bool(value["is_chosen"]))
 
 
 def _with_better(history: History, plan: str) -> History:
     return replace(history, better=plan)
-
-
-def _time_s(manifest: Manifest) -> float | None:
-    """The time that the data has reached: the median of the streams' latest event times, so that one row with a wrong
-    time does not move it; without event times, the driver's clock."""
-    times = sorted(us / 1e6 for us in manifest.times_max_us if us is not None)
-    if times:
-        return times[len(times) // 2] if len(times) == len(manifest.times_max_us) else None
-    return max(manifest.last_seen_ms, default=0) / 1e3

@@ -104,7 +104,7 @@ def _check_function(tokens: Sequence[Any], index: int, aggregates: bool) -> None
         _check_aggregate(name, aggregates)
     if called and name in GENERATORS:
         raise _refused("generator", name, "explode the stream's DataFrame, or the output of the join")
-    if _reads_the_world(tokens, index, name, called):
+    if _is_not_deterministic(tokens, index, name, called):
         hint = "its value changes when a row is computed again: add it as a column of the stream's DataFrame"
         raise _refused("non-deterministic function", name, hint)
 
@@ -121,7 +121,7 @@ def _check_aggregate(name: str, allowed: bool) -> None:
         )
 
 
-def _reads_the_world(tokens: Sequence[Any], index: int, name: str, called: bool) -> bool:
+def _is_not_deterministic(tokens: Sequence[Any], index: int, name: str, called: bool) -> bool:
     if called and name in _CLOCK_WITHOUT_ARGUMENTS:
         return _is(tokens, index + 2, TokenType.R_PAREN)
     # A bare word can be a column; those the tokenizer knows as functions cannot.

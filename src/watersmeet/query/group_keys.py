@@ -76,7 +76,7 @@ def group_keys(
     windows: dict[tuple[Word, ...], ResultWindow] = {}
     for fragment in group_by:
         with fragment.drawn():
-            meant = _meant(streams, fragment.stripped(), select)
+            meant = _key_expression(streams, fragment.stripped(), select)
         with meant.drawn():
             entries = without_parentheses(entries_of(meant.text, streams, apart))
             words = tuple(entry.word for entry in entries)
@@ -99,7 +99,7 @@ def group_keys(
     return GroupKeys(tuple(keys.values()), window, window_words, apart)
 
 
-def _meant(streams: Sequence[Stream], fragment: Fragment, select: Sequence[SelectText]) -> Fragment:
+def _key_expression(streams: Sequence[Stream], fragment: Fragment, select: Sequence[SelectText]) -> Fragment:
     """The expression of a key: the key itself, or the select item that it names by number or alias."""
     tree: Any = parse(fragment.text)
     match tree:

@@ -117,7 +117,7 @@ def build_query(
     equalities = [equality for condition in conditions for equality in condition.equalities]
     given = [item for condition in conditions for item in condition.residuals]
     left_to_spark = tuple(dict.fromkeys(item for condition in conditions for item in condition.spark))
-    with placement.in_the_users_words():
+    with placement.users_expressions():
         keys = join_keys(placement.streams, equalities, given, left_to_spark)
     filters = (*(item for condition in conditions for item in condition.filters), *keys.filters)
     residuals = (*given, *keys.residuals)

@@ -61,7 +61,7 @@ class Placement:
         return tuple(self._given) if self._derived is None else self._derived.streams()
 
     @contextmanager
-    def in_the_users_words(self, sql: SqlText | None = None) -> Iterator[None]:
+    def users_expressions(self, sql: SqlText | None = None) -> Iterator[None]:
         """In errors raised within, replace names of derived columns by the user's expressions."""
         try:
             yield
@@ -148,7 +148,7 @@ class Placement:
         def column_type(column: Column) -> pa.DataType:
             return type_of_column(self.streams, column)
 
-        with self.in_the_users_words(sql):
+        with self.users_expressions(sql):
             expr = to_expression(sql.tree, sql.reference, column_type, functions=self._functions, derive=derive)
             check_predicate(expr, column_type)
         return expr

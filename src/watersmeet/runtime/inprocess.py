@@ -17,7 +17,7 @@ from watersmeet.adaptation.coordinator import ASKED_FOR, Coordinator
 from watersmeet.adaptation.migration import AUTO, strategy_named
 from watersmeet.adaptation.pace import Pace
 from watersmeet.epoch import protocol
-from watersmeet.epoch.after import Clock, left_over, manifest_after, nothing_yet, plan_in_words, resumed
+from watersmeet.epoch.after import Clock, initial_manifest, left_over, manifest_after, plan_from_text, resumed
 from watersmeet.epoch.driving import Drive, handlers_of
 from watersmeet.epoch.events import Event
 from watersmeet.epoch.kinds import Build, Order, Switch, has_rows, plan_after, plan_run, query_after
@@ -50,7 +50,7 @@ class InProcessQuery:
         self.checkpoint = Checkpoint(folder)
         known = self.checkpoint.plan()
         if known is not None and was_migrated(known, self.plan):
-            self.plan = plan_in_words(query, known, given.partitions, given.mode)
+            self.plan = plan_from_text(query, known, given.partitions, given.mode)
         self.slots = Slots(query, self.plan, self.checkpoint, given)
         budget, policy = given.memory_budget_bytes, given.spill
         self.coordinator = Coordinator(self.plan, given.slots, budget, policy, reoptimizer=given.reoptimizer)
@@ -160,7 +160,7 @@ class InProcessQuery:
         if self._dealt is not None and self._dealt[0] is last:
             return self._dealt[1]
         given = self.setup
-        manifest = nothing_yet(self.plan, given.slots) if last is None else last
+        manifest = initial_manifest(self.plan, given.slots) if last is None else last
         keys = (self.plan.key_of_stage(stage) for stage in range(self.plan.stage_count))
         placement = None if given.placement is None else given.placement(keys)
         self._dealt = last, resumed(self.plan, manifest, given.slots, placement)

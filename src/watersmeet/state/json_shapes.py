@@ -27,7 +27,7 @@ def shown(text: str) -> str:
     return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}..."
 
 
-def anything(value: Any, place: str) -> None:
+def any_value(value: Any, place: str) -> None:
     """Accepts every value."""
 
 

@@ -15,7 +15,7 @@ from watersmeet.state.damage import Damage
 from watersmeet.state.file_names import LEARNED, RESULTS, SEGMENT
 from watersmeet.state.json_shapes import (
     Shape,
-    anything,
+    any_value,
     list_of,
     mapping_of,
     matching,
@@ -47,7 +47,7 @@ _COMMON: dict[str, Shape] = {
     "times_max_us": list_of(maybe(TIME)),
     "last_seen_ms": list_of(TIME),
 }
-HEAD = record({"format": anything, "features": list_of(text)})
+HEAD = record({"format": any_value, "features": list_of(text)})
 _PLAN: dict[str, Shape] = {"trees": text, "orders": mapping_of(list_of(list_of(COUNT)))}
 _MIGRATION = record(
     {"strategy": text, "reason": text, "fed": GROUP, "asked": maybe(text)}, optional={"until_us": maybe(TIME)}
@@ -65,7 +65,7 @@ FORMAT_2 = record(
         "counters": mapping_of(number),
         "gauges": mapping_of(mapping_of(number)),
         "outbox": record({"shows": truth, "place": one_of("sink", "checkpoint"), "files": list_of(RESULT_FILE)}),
-        "events": list_of(mapping_of(anything)),
+        "events": list_of(mapping_of(any_value)),
         "stores": list_of(row(text, text, text, text, at_least=3)),
         "segments": record({"name": text, "bytes": list_of(COUNT), "crc": list_of(CRC)}),
         "held": list_of(list_of(row(COUNT, COUNT))),

@@ -5,7 +5,8 @@ of inputs, or the whole join. A *counter* adds up over epochs, a *gauge* describ
 with their values: of a report, of an epoch, or of the life of a checkpoint. Files and reports name them as
 `late.bank1`: the measure, and the subject if there is one.
 
-Progress (`observe/progress.py`) and its documentation (docs/guide.md) follow from `MEASURES`.
+`customMetrics` in progress and its documentation (docs/guide.md) follow from `MEASURES`; `statistics`, from
+`observe/statistic_fields.py`.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from typing import Any
 from watersmeet.errors import CheckpointError
 from watersmeet.query.as_sql import canonical_as_sql
 from watersmeet.state.damage import reading
-from watersmeet.state.json_shapes import anything, list_of, mapping_of, record, shown, text, whole
+from watersmeet.state.json_shapes import any_value, list_of, mapping_of, record, shown, text, whole
 from watersmeet.state.manifest_json import FORMAT_1, FORMAT_VERSION
 from watersmeet.state.plain_files import read_plain
 from watersmeet.state.sealed_json import sealed, unsealed
@@ -29,10 +29,10 @@ from watersmeet.state.storage import write_durably
 
 Marks = Mapping[str, str]
 Texts = Mapping[str, Any]
-_NEXT = record({"fingerprint": mapping_of(text)}, optional={"texts": anything})
+_NEXT = record({"fingerprint": mapping_of(text)}, optional={"texts": any_value})
 _SHAPE = record(
-    {"format": anything, "fingerprint": mapping_of(text)},
-    optional={"probeOrders": mapping_of(list_of(list_of(whole()))), "texts": anything, "next": _NEXT},
+    {"format": any_value, "fingerprint": mapping_of(text)},
+    optional={"probeOrders": mapping_of(list_of(list_of(whole()))), "texts": any_value, "next": _NEXT},
 )
 
 

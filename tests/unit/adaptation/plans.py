@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from watersmeet.epoch.after import nothing_yet
+from watersmeet.epoch.after import initial_manifest
 from watersmeet.plan.layout import StoreName
 from watersmeet.plan.stages import JoinPlan, plan_join
 from watersmeet.plan.tree import parse_tree
@@ -44,7 +44,7 @@ def manifest_with(
     states = tuple(_state(plan, extents, slot) for slot in range(slots))
     names = {extent.segment for found in extents.values() for extent in found}
     segments = {name: SegmentRef(name, bytes_each, 0) for name in names}
-    empty = nothing_yet(plan, slots)
+    empty = initial_manifest(plan, slots)
     return replace(empty, epoch=0, watermark_us=watermark_us, extents=states, segments=segments)
 
 

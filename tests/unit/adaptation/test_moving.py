@@ -79,7 +79,7 @@ def test_without_a_memory_values_are_totals():
     totals = Moving()
     for _ in range(3):
         totals.add(1000, *[report(rows=100), report(rows=50, slot=1)])
-    assert totals.sum(ROWS) == 450
+    assert totals.of(ROWS) == 450
     assert totals.rate_of_slot(1, ROWS) * totals.seconds == pytest.approx(150)
     assert totals.cpu_s == pytest.approx(2 * 0.004 / 1000)
 

@@ -11,11 +11,11 @@ from tests.unit.epoch.plans import SCHEMA, aggregate_plan, counted
 from watersmeet.epoch.after import (
     Clock,
     counts_of,
+    initial_manifest,
     left_over,
     manifest_after,
-    nothing_yet,
+    plan_as_text,
     resumed,
-    words_of,
 )
 from watersmeet.epoch.events import Event
 from watersmeet.epoch.kinds import Batch, Cleaning, Closing, Epoch, Spill, Takeover
@@ -92,7 +92,7 @@ def test_an_epoch_follows_the_one_before_whatever_it_does():
     for epoch, batch in epochs.items():
         done = after(plan, before, epoch)
         assert (done.epoch, done.batch) == (8, batch)
-        assert done.plan == words_of(plan) == PlanText("(a b)")
+        assert done.plan == plan_as_text(plan) == PlanText("(a b)")
         assert done.placement == before.placement
 
 
@@ -100,7 +100,7 @@ def test_events_are_kept_with_the_epoch_that_they_are_of():
     plan = chain()
     event = Event(1, "spill", 0, "no room", {"groups": 2})
     outcome = Outcome([report()], no_intake(plan))
-    done = manifest_after(plan, nothing_yet(plan, 1), Batch(0), outcome, Clock(), events=[event])
+    done = manifest_after(plan, initial_manifest(plan, 1), Batch(0), outcome, Clock(), events=[event])
     assert done.events == ({"epoch": 1, "kind": "spill", "slot": 0, "reason": "no room", "groups": 2},)
     assert after(plan, done, Takeover()).events == ()
 
@@ -114,7 +114,7 @@ def intake(rows: tuple[int, ...], times: tuple[int | None, ...]) -> Intake:
 
 def test_the_watermark_is_that_of_the_slowest_stream_and_never_falls():
     plan = aggregate_plan()
-    first = after(plan, nothing_yet(plan, 1), Batch(0), intake=intake((3, 0), (50, None)))
+    first = after(plan, initial_manifest(plan, 1), Batch(0), intake=intake((3, 0), (50, None)))
     assert (first.watermark_us, first.times_max_us) == (None, (50, None))
     second = after(plan, first, Batch(1), intake=intake((1, 1), (40, 30)))
     assert (second.watermark_us, second.times_max_us) == (30, (50, 30))
@@ -126,7 +126,7 @@ def test_the_watermark_is_that_of_the_slowest_stream_and_never_falls():
 def test_without_rows_neither_watermark_nor_times_nor_idleness_change(epoch):
     plan = aggregate_plan()
     clock = Clock(now_ms=1000, idle_timeout_ms=10)
-    before = after(plan, nothing_yet(plan, 1), Batch(0), intake=intake((1, 1), (50, 30)), clock=clock)
+    before = after(plan, initial_manifest(plan, 1), Batch(0), intake=intake((1, 1), (50, 30)), clock=clock)
     later = after(plan, before, epoch, report(1), clock=Clock(now_ms=9000, idle_timeout_ms=10))
     assert later.watermark_us == before.watermark_us == 30
     assert later.times_max_us == before.times_max_us == (50, 30)
@@ -135,7 +135,7 @@ def test_without_rows_neither_watermark_nor_times_nor_idleness_change(epoch):
 
 def test_an_idle_stream_does_not_hold_the_watermark_back():
     plan = aggregate_plan()
-    before = after(plan, nothing_yet(plan, 1), Batch(0), intake=intake((1, 1), (50, 30)), clock=Clock(1000, 10))
+    before = after(plan, initial_manifest(plan, 1), Batch(0), intake=intake((1, 1), (50, 30)), clock=Clock(1000, 10))
     rows = intake((1, 0), (80, None))
     assert after(plan, before, Batch(1), intake=rows, clock=Clock(1010, 10)).watermark_us == 30
     assert after(plan, before, Batch(1), intake=rows, clock=Clock(1011, 10)).watermark_us == 80
@@ -166,7 +166,11 @@ def test_other_windows_close_as_the_frontier_passes_them():
 def test_counters_add_up_and_gauges_are_of_the_moment():
     plan = chain()
     first = after(
-        plan, nothing_yet(plan, 2), Batch(0), report(0, 0, rows=3, state_bytes=10), report(0, 1, rows=4, state_bytes=20)
+        plan,
+        initial_manifest(plan, 2),
+        Batch(0),
+        report(0, 0, rows=3, state_bytes=10),
+        report(0, 1, rows=4, state_bytes=20),
     )
     assert (first.totals.of(ROWS), first.totals.of(STATE_BYTES)) == (7, 30)
     second = after(plan, first, Batch(1), report(0, 0, rows=1, state_bytes=5), report(0, 1, rows=1, state_bytes=6))
@@ -178,7 +182,7 @@ def test_counters_add_up_and_gauges_are_of_the_moment():
 def test_gauges_are_kept_by_stage():
     plan = aggregate_plan()
     both = report(0, 0, state_bytes=10, state_rows_dot_a=2), report(1, 0, state_bytes=7)
-    first = after(plan, nothing_yet(plan, 1), Batch(0), *both)
+    first = after(plan, initial_manifest(plan, 1), Batch(0), *both)
     gauges = {stage: counts.by_name() for stage, counts in first.gauges.items()}
     assert gauges == {"a b by a.k = b.k": {"state_bytes": 10, "state_rows.a": 2}, "groups": {"state_bytes": 7}}
     closing = after(plan, first, Closing(5), report(1, 0, state_bytes=3, results=4))
@@ -189,7 +193,7 @@ def test_gauges_are_kept_by_stage():
 
 def test_gauges_of_stages_that_another_plan_had_are_gone():
     plan = chain()
-    before = replace(nothing_yet(plan, 1), gauges={"a d by a.z = d.z": Counts.named({"state_bytes": 9})})
+    before = replace(initial_manifest(plan, 1), gauges={"a d by a.z = d.z": Counts.named({"state_bytes": 9})})
     assert after(plan, before, Batch(0), report(0, 0, state_bytes=1)).totals.by_name() == {"state_bytes": 1}
 
 
@@ -234,7 +238,7 @@ def test_files_are_named_only_if_the_epoch_shows_something(epoch, counts, is_sho
     plan = aggregate_plan()
     reports = [report(1, 0, files=("x", "y"), **counts), report(1, 1, files=("z",))]
     outcome = Outcome(reports, no_intake(plan))
-    done = manifest_after(plan, nothing_yet(plan, 2), epoch, outcome, Clock(), results_in="sink")
+    done = manifest_after(plan, initial_manifest(plan, 2), epoch, outcome, Clock(), results_in="sink")
     assert done.outbox.shows == is_shown
     assert done.outbox.place == "sink"
     assert [file.name for file in done.outbox.files] == (["x", "y", "z"] if is_shown else [])
@@ -243,7 +247,7 @@ def test_files_are_named_only_if_the_epoch_shows_something(epoch, counts, is_sho
 
 def test_an_epoch_names_its_own_files_only():
     plan = chain()
-    first = after(plan, nothing_yet(plan, 1), Batch(0), report(2, 0, files=("x",)))
+    first = after(plan, initial_manifest(plan, 1), Batch(0), report(2, 0, files=("x",)))
     assert after(plan, first, Batch(1), report(2, 0, files=("y",))).outbox.files == (ResultFile("y", 1, 2),)
     assert after(plan, first, Takeover()).outbox.files == ()
 
@@ -260,12 +264,12 @@ def plan(*texts: str) -> JoinPlan:
 @pytest.mark.parametrize("texts", [("((a b) c)",), ("((a b) c)", "((a b) c)")])
 def test_slots_of_one_shape_may_change_in_number(texts):
     made = plan(*texts)
-    assert resumed(made, nothing_yet(made, 2), 3).slots == 3
+    assert resumed(made, initial_manifest(made, 2), 3).slots == 3
 
 
 def test_slots_of_several_shapes_keep_their_number():
     made = plan("(a b c)", "((a b) c)")
-    manifest = nothing_yet(made, 2)
+    manifest = initial_manifest(made, 2)
     assert resumed(made, manifest, 2) is manifest
     with pytest.raises(CheckpointError, match="2 slots with plans of their own, this run 3"):
         resumed(made, manifest, 3)
@@ -274,7 +278,7 @@ def test_slots_of_several_shapes_keep_their_number():
 def test_a_restart_with_as_many_slots_keeps_a_placement_that_was_changed():
     made = plan("((a b) c)")
     moved = Placement(2, {"a.k = b.k = c.k": (1, 0, 0, 0, 1, 1, 1, 1)})
-    manifest = resumed(made, nothing_yet(made, 2), 2, moved)
+    manifest = resumed(made, initial_manifest(made, 2), 2, moved)
     assert resumed(made, manifest, 2) is manifest
     assert resumed(made, manifest, 3).placement.owners["a.k = b.k = c.k"] == (0, 0, 0, 1, 1, 1, 2, 2)
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.adaptation.plans import CLOSED, chain, extent, manifest_with
 from tests.unit.epoch.plans import aggregate_plan, hops
-from watersmeet.epoch.after import nothing_yet
+from watersmeet.epoch.after import initial_manifest
 from watersmeet.epoch.kinds import Batch, Clean, Cleaning, Closing, Spill, Takeover
 from watersmeet.epoch.tasks import named, tasks_of, windows_to_close
 from watersmeet.state.manifest import ACTIVE
@@ -14,7 +14,7 @@ from watersmeet.state.manifest import ACTIVE
 
 def test_a_task_for_every_stage_that_runs_and_every_slot():
     plan = aggregate_plan()
-    before = nothing_yet(plan, 3)
+    before = initial_manifest(plan, 3)
     for epoch, stages in ((Batch(0), [0, 1]), (Cleaning((), ""), [0, 1]), (Closing(5), [1]), (Takeover(), [])):
         tasks = tasks_of(plan, before, epoch)
         assert list(tasks) == stages
@@ -45,7 +45,7 @@ def test_a_slot_is_told_of_its_own_extents_and_their_segments_only():
 def test_orders_go_to_their_stage_and_slot():
     plan = chain()
     orders = (Spill(1, 0, (3, 1)), Spill(1, 0, (1, 2)), Clean(1, 1, 4, 6, keep=True), Clean(2, 0, 0, 2))
-    tasks = tasks_of(plan, nothing_yet(plan, 2), Batch(0, orders))
+    tasks = tasks_of(plan, initial_manifest(plan, 2), Batch(0, orders))
     told = {(t.stage, t.slot): (t.spill, t.clean, t.keep) for s in tasks.values() for t in s}
     assert told == {
         (0, 0): ((), None, False),
@@ -72,14 +72,14 @@ def test_orders_go_to_their_stage_and_slot():
 def test_an_order_to_a_stage_that_cannot_take_it_raises(kind, plan, order):
     epoch = Batch(0, (order,)) if kind is Batch else Cleaning((order,), "asked for")
     with pytest.raises(ValueError, match=f"stage {order.stage} does not spill"):
-        tasks_of(plan, nothing_yet(plan, 1), epoch)
+        tasks_of(plan, initial_manifest(plan, 1), epoch)
 
 
 def test_memory_is_told_by_slot_and_stage():
     plan = chain()
-    tasks = tasks_of(plan, nothing_yet(plan, 2), Batch(0), [[1, 2, 3], [4, 5, 6]])
+    tasks = tasks_of(plan, initial_manifest(plan, 2), Batch(0), [[1, 2, 3], [4, 5, 6]])
     assert [[task.memory_bytes for task in tasks[stage]] for stage in range(3)] == [[1, 4], [2, 5], [3, 6]]
-    assert tasks_of(plan, nothing_yet(plan, 2), Batch(0))[0][0].memory_bytes is None
+    assert tasks_of(plan, initial_manifest(plan, 2), Batch(0))[0][0].memory_bytes is None
 
 
 def test_stages_above_wait_for_what_is_owed_below():
@@ -128,6 +128,6 @@ def test_windows_are_closed_when_the_frontier_has_passed_their_end():
 
 def test_an_attempt_has_a_name_of_its_own():
     plan = chain()
-    task = tasks_of(plan, nothing_yet(plan, 1), Batch(0))[0][0]
+    task = tasks_of(plan, initial_manifest(plan, 1), Batch(0))[0][0]
     assert task.attempt == ""
     assert named(task, "x") == replace(task, attempt="x")

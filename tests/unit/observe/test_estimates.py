@@ -7,7 +7,13 @@ import pytest
 from watersmeet.cli.hints import assumptions
 from watersmeet.errors import OptionError
 from watersmeet.observe.estimates import estimate
-from watersmeet.observe.estimates_text import estimates_text, join_graph_text
+from watersmeet.observe.estimates_text import (
+    IN_CODE,
+    ON_THE_COMMAND_LINE,
+    estimates_text,
+    join_graph_text,
+    rates_wanted,
+)
 from watersmeet.optimizer.assumptions import Assumptions
 from watersmeet.plan.stages import JoinPlan, plan_join
 from watersmeet.plan.tree import parse_tree
@@ -166,6 +172,19 @@ def test_text_asks_for_rates():
     query = query_of("ab", ["a.k = b.k"])
     text = estimates_text(query, plan_of(query, "(a b)"), Assumptions({"a": 100}), 2)
     assert text.splitlines()[1:] == ["no figures without arrival rates in rows a second: give --rate b=1000"]
+
+
+def test_hints_for_rates_fit_80_columns():
+    assert rates_wanted(["orders", "payments", "parcels"], IN_CODE).splitlines() == [
+        "no figures without arrival rates in rows a second: give",
+        "    hint('orders', rowsPerSecond=1000)",
+        "    hint('payments', rowsPerSecond=1000)",
+        "    hint('parcels', rowsPerSecond=1000)",
+    ]
+    assert rates_wanted(["orders", "payments"], ON_THE_COMMAND_LINE).splitlines() == [
+        "no figures without arrival rates in rows a second:",
+        "    give --rate orders=1000 --rate payments=1000",
+    ]
 
 
 def test_join_graph():

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.adaptation.plans import chain
 from tests.unit.epoch.plans import aggregate_plan, hops
 from watersmeet.adaptation.ledger import GroupLedger
-from watersmeet.epoch.after import nothing_yet
+from watersmeet.epoch.after import initial_manifest
 from watersmeet.epoch.kinds import Batch, Clean, Spill
 from watersmeet.epoch.tasks import tasks_of
 from watersmeet.plan.default_tree import default_tree
@@ -43,7 +43,7 @@ def with_intervals() -> JoinPlan:
 )
 def test_only_nodes_with_one_key_spill(plan, stages):
     assert spillable_stages(plan) == stages
-    before = nothing_yet(plan, 1)
+    before = initial_manifest(plan, 1)
     assert len(GroupLedger(plan).figures(0, before.placement, 0)) == 0
     for stage in range(plan.stage_count):
         assert can_spill(plan, stage) == (stage in stages)

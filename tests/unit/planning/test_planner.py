@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from watersmeet.epoch.after import nothing_yet
+from watersmeet.epoch.after import initial_manifest
 from watersmeet.errors import OptionError
 from watersmeet.observe.explain import explain_text
 from watersmeet.optimizer.assumptions import Assumptions
@@ -214,7 +214,7 @@ def test_a_checkpoint_keeps_its_plan_whatever_hints_say():
 )
 def test_another_tree_than_at_the_last_start_is_wanted(asked, before, wanted):
     kept = planner("((a b) (c d))")
-    last = replace(nothing_yet(kept.first_plan(), 2, before), epoch=3)
+    last = replace(initial_manifest(kept.first_plan(), 2, before), epoch=3)
     wishes = planner(asked).wishes(last)
     assert (wishes.wanted and plan_text(wishes.wanted.plan)) == wanted
     assert planner(asked).wishes(None).wanted is None

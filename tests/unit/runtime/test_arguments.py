@@ -25,7 +25,7 @@ from watersmeet.runtime.spark.sink_tables import Table, require_same_table
         (0.5, "0.5"),
         (True, "true"),
         (Path("a/b"), "a/b"),
-        (timedelta(seconds=2), "2000000 microseconds"),
+        (timedelta(seconds=2), "2 seconds"),
     ],
 )
 def test_values_of_options(given, taken):

@@ -21,7 +21,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 
 from watersmeet.errors import OptionError, QueryError, SinkError
-from watersmeet.units import parse_duration_us
+from watersmeet.units import format_duration, parse_duration_us
 
 _MICROSECOND = timedelta(microseconds=1)
 BAD_FUNCTION = "INVALID_FUNCTION"
@@ -67,7 +67,8 @@ def names(call: str, given: tuple[Any, ...]) -> tuple[str, ...]:
 def duration(name: str, given: Any) -> str:
     """A duration, as text."""
     if isinstance(given, timedelta):
-        return f"{given // _MICROSECOND} microseconds"
+        us = given // _MICROSECOND
+        return format_duration(us) if us > 0 else f"{us} microseconds"
     if isinstance(given, str):
         return given
     raise OptionError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from watersmeet.adaptation.coordinator import Coordinator
+from watersmeet.adaptation.memories import Memories
 from watersmeet.adaptation.spilling import SpillSettings
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.planning.planner import Planner
@@ -15,8 +16,9 @@ def coordinator_of(plan: JoinPlan, planner: Planner, options: JoinOptions, last:
     """`last` is the last manifest of the checkpoint."""
     budget = options.memory_budget_bytes
     wishes = planner.wishes(last, options.rehearse)
-    reoptimizer = _reoptimizer(plan, planner, options)
-    return Coordinator(plan, options.slots, budget, spill_settings(options), wishes, reoptimizer)
+    memories = Memories(planner.query)
+    reoptimizer = _reoptimizer(plan, planner, options, memories)
+    return Coordinator(plan, options.slots, budget, spill_settings(options), wishes, reoptimizer, memories)
 
 
 def coordinator_of_change(plan: JoinPlan, options: JoinOptions) -> Coordinator:
@@ -36,15 +38,16 @@ def spill_settings(options: JoinOptions) -> SpillSettings | None:
     )
 
 
-def _reoptimizer(plan: JoinPlan, planner: Planner, options: JoinOptions) -> Reoptimizer | None:
+def _reoptimizer(plan: JoinPlan, planner: Planner, options: JoinOptions, memories: Memories) -> Reoptimizer | None:
     """The optimiser of the run; None if there is nothing to choose, or if it is off and the plan was chosen."""
     looks = options.reoptimize
     if len(planner.query.streams) < 3:
         return None
     if looks is None:
-        return Reoptimizer(planner, yields=True, once=True) if planner.is_fallback(plan) else None
+        return Reoptimizer(planner, memories, yields=True, once=True) if planner.is_fallback(plan) else None
     return Reoptimizer(
         planner,
+        memories,
         interval_s=looks.interval_s,
         asks=options.approval,
         yields=not looks.is_given,

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from watersmeet.adaptation.coordinator import Coordinator
 from watersmeet.epoch import protocol
-from watersmeet.epoch.after import Clock, left_over, manifest_after, nothing_yet, resumed
+from watersmeet.epoch.after import Clock, initial_manifest, left_over, manifest_after, resumed
 from watersmeet.epoch.driving import Drive, handlers_of
 from watersmeet.epoch.events import Event
 from watersmeet.epoch.kinds import Build, Switch, changes_query, has_rows, plan_after, plan_run
@@ -25,11 +25,11 @@ from watersmeet.epoch.migrating import ready_to_build
 from watersmeet.errors import FencedError, WatersmeetError
 from watersmeet.failpoints import failpoint
 from watersmeet.plan.stages import JoinPlan
+from watersmeet.runtime.spark.epoch_record import EpochRecord
 from watersmeet.runtime.spark.job import JobSetting, Work, run_epoch
 from watersmeet.runtime.spark.outside import Outside, Stopped, cancellable, clone_of, plain_errors
 from watersmeet.runtime.spark.progress import Ran, Times
 from watersmeet.runtime.spark.results import delivery
-from watersmeet.runtime.spark.telling import Telling
 from watersmeet.state.host_sweep import Drops
 from watersmeet.state.manifest import Manifest
 from watersmeet.state.measures import RESULTS
@@ -67,8 +67,8 @@ class EpochDriver:
         """Read the durable state; `recover` continues from it."""
         checkpoint = self._outside.checkpoint
         self._cause: Exception | None = None
-        self._telling = Telling(self._outside)
-        self._untold: list[Event] = []
+        self._record = EpochRecord(self._outside)
+        self._unreported: list[Event] = []
         self._changing: Build | Switch | None = None
         last = checkpoint.latest(self.plan)
         is_acknowledged = last is not None and checkpoint.is_acknowledged(last.epoch)
@@ -173,7 +173,7 @@ class EpochDriver:
             assert self._batch is not None
             self.plan, event = self._choose(self._batch)
             self.coordinator = self.coordinator.for_plan(self.plan)
-            self._untold = [event]
+            self._unreported = [event]
         last = None if command.last is None else self._before(command.last)
         return protocol.Decided(self.coordinator.next_epoch(last, command.goal))
 
@@ -189,11 +189,11 @@ class EpochDriver:
         assert rows is not None
         outcome = run_epoch(JobSetting(plan_run(self.plan, epoch), outside.results, outside.folders), work, rows)
         failpoint("after-job")
-        events = [*self._untold, *self.coordinator.events(epoch, before, outcome.reports)]
+        events = [*self._unreported, *self.coordinator.events(epoch, before, outcome.reports)]
         clock = Clock(now_ms(), outside.idle_timeout_ms, self._started_ms)
         after = manifest_after(plan, before, epoch, outcome, clock, events=events, results_in=outside.results.place)
         remove_results(outside.results.folder, left_over(outcome, after))
-        self._telling.ran = Ran(epoch, before, outcome, events, Times(started, time.monotonic()))
+        self._record.ran = Ran(epoch, before, outcome, events, Times(started, time.monotonic()))
         return protocol.JobDone(after)
 
     def _commit(self, command: protocol.Commit) -> protocol.Event:
@@ -201,19 +201,19 @@ class EpochDriver:
         if is_ours and self._changing is not None:
             self.coordinator = self.coordinator.migrated(self._changing, self._before(self._drive.state.last))
             self.plan = self._changing.plan
-        self._telling.note_time("committed")
+        self._record.note_time("committed")
         return protocol.Committed() if is_ours else protocol.Fenced()
 
     def _send(self, command: protocol.Send) -> protocol.Event:
         failpoint("before-sink")
-        is_recovery, results = self._telling.ran is None, self._outside.results
+        is_recovery, results = self._record.ran is None, self._outside.results
         self._outside.sink.deliver(
             delivery(results, self.plan, command.manifest, self._rowless, is_recovery=is_recovery)
         )
         failpoint("after-sink")
         if is_recovery:
             self._outside.note_resent(command.manifest)
-        self._telling.note_time("sent")
+        self._record.note_time("sent")
         return protocol.Sent()
 
     def _acknowledge(self, command: protocol.Acknowledge) -> protocol.Event:
@@ -232,13 +232,13 @@ class EpochDriver:
         self._outside.sweep(command.live, command.seen)
 
     def _tell(self, command: protocol.Tell) -> None:
-        self._untold = []
-        self._telling.tell(self.plan, self.coordinator, command.manifest)
+        self._unreported = []
+        self._record.tell(self.plan, self.coordinator, command.manifest)
 
     def _before(self, last: Manifest | None) -> Manifest:
         """The state, distributed over the slots of this run."""
         slots = self.coordinator.slots
-        found = nothing_yet(self.plan, slots, self.coordinator.wishes.asked) if last is None else last
+        found = initial_manifest(self.plan, slots, self.coordinator.wishes.asked) if last is None else last
         return resumed(self.plan, found, slots)
 
     @property

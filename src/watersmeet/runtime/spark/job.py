@@ -163,7 +163,7 @@ class _Job:
             work = slot_work(plan, number, self.folders, target)
             if number < last:
                 passed = hashed(plan, inbox.mapInArrow(work, frame_schema(plan)))
-                followers = stage.sends_to | {plan.heir(number)}
+                followers = stage.sends_to | {plan.carrier(number)}
                 if len(followers) > 1:
                     passed = split(plan, passed, placement)  # all stages share this exchange
                 for follower in followers:

@@ -57,7 +57,7 @@ class JoinPieces:
             return self
         return replace(self, options={**self.options, "onChange": "migrate"})
 
-    def spoken(self) -> dict[str, object]:
+    def by_call(self) -> dict[str, object]:
         """The pieces of the query itself, by the call that gives them."""
         said: dict[str, object] = {
             "where": self.where,
@@ -72,7 +72,7 @@ class JoinPieces:
 
     def require_no_pieces(self) -> None:
         """Refuse a query text if pieces were given too."""
-        for name in self.spoken():
+        for name in self.by_call():
             raise QueryError(
                 f"the query is given as text and also with {name}",
                 hint="say all of it in the text, or none",
@@ -192,7 +192,9 @@ class JoinPieces:
         names = ", ".join(stream.name for stream in self.streams) or "no streams yet"
         if self.sql is not None:
             return f"{names}: {' '.join(self.sql.text.split())}"
-        texts = [f"{name} {_in_words(given)}" for name, given in self.spoken().items() if not name.startswith("stream")]
+        texts = [
+            f"{name} {_in_words(given)}" for name, given in self.by_call().items() if not name.startswith("stream")
+        ]
         windows = [f"{name} {window}" for name, window in self.windows.items()]
         return "; ".join([names, *texts, *windows])
 

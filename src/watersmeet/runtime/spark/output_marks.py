@@ -12,7 +12,7 @@ output unreadable, or split it over two places.
 | the function of foreachBatch               | yes                                                                  |
 | the name of the query, the trigger         | yes                                                                  |
 
-The marks of the join itself: `plan/fingerprint.py`. The same table for users: docs/queries.md.
+The marks of the join itself: `plan/fingerprint.py`. The same table for users: docs/guide.md.
 """
 
 from __future__ import annotations

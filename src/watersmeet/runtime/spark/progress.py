@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from watersmeet.adaptation.coordinator import Coordinator
+from watersmeet.adaptation.memories import Memories
 from watersmeet.epoch.after import counts_of
 from watersmeet.epoch.events import Event
 from watersmeet.epoch.kinds import Backfill, Build, Cleaning, Closing, Complete, Epoch, Switch
 from watersmeet.epoch.owing import groups_left
-from watersmeet.epoch.task import Outcome, SlotReport, intake_of
+from watersmeet.epoch.task import Outcome, SlotReport, intake_of, no_intake
 from watersmeet.observe.progress import EpochProgress
-from watersmeet.observe.statistics import arrivals, costs, selectivities, slots, stores
+from watersmeet.observe.statistic_fields import Observed, statistics
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.query.logical import JoinQuery
 from watersmeet.state.manifest import Manifest
@@ -40,10 +42,9 @@ class Ran:
 
 
 def progress_of(
-    query: JoinQuery, plan: JoinPlan, ran: Ran, after: Manifest, since: float | None, groups: list[dict[str, Any]]
+    query: JoinQuery, plan: JoinPlan, ran: Ran, after: Manifest, since: float | None, coordinator: Coordinator
 ) -> EpochProgress:
-    """The progress of an epoch; `since` is the start of the epoch before, `groups` a summary of the partition group
-    statistics."""
+    """The progress of an epoch, which the coordinator has noted; `since` is the start of the epoch before."""
     times, reports, intake = ran.times, ran.outcome.reports, ran.outcome.intake
     seconds = times.started - since if since is not None else times.sent - times.started
     counts = counts_of(reports, is_shown=after.outbox.shows).counters()
@@ -61,7 +62,7 @@ def progress_of(
         join_ms=round((times.joined - times.started) * 1000),
         commit_ms=round((times.committed - times.joined) * 1000),
         sink_ms=round((times.sent - times.committed) * 1000),
-        statistics=_statistics(query, plan, ran, after, seconds, groups),
+        statistics=_statistics(query, plan, ran, after, seconds, coordinator),
         events=tuple(ran.events),
         is_cleaning=isinstance(ran.epoch, Cleaning | Build | Backfill | Complete | Switch),
         is_closing=isinstance(ran.epoch, Closing),
@@ -71,7 +72,7 @@ def progress_of(
     )
 
 
-def resting(query: JoinQuery, plan: JoinPlan, manifest: Manifest) -> EpochProgress:
+def resting(query: JoinQuery, plan: JoinPlan, manifest: Manifest, coordinator: Coordinator) -> EpochProgress:
     """The state at the start of a run, before its first epoch: no segment is in memory."""
     return EpochProgress(
         epoch=manifest.epoch,
@@ -87,6 +88,7 @@ def resting(query: JoinQuery, plan: JoinPlan, manifest: Manifest) -> EpochProgre
         join_ms=0,
         commit_ms=0,
         sink_ms=0,
+        statistics=_statistics(query, plan, None, manifest, 0.0, coordinator),
         owing_groups=groups_left(plan, manifest),
         watermark_used_us=manifest.watermark_us,
         is_resting=True,
@@ -100,14 +102,15 @@ def _kept(plan: JoinPlan, reports: Sequence[SlotReport], counts: Counts) -> int:
 
 
 def _statistics(
-    query: JoinQuery, plan: JoinPlan, ran: Ran, after: Manifest, seconds: float, groups: list[dict[str, Any]]
+    query: JoinQuery, plan: JoinPlan, ran: Ran | None, after: Manifest, seconds: float, coordinator: Coordinator
 ) -> dict[str, Any]:
-    times = list(zip(ran.before.times_max_us, after.times_max_us, strict=True))
-    return {
-        "arrivals": arrivals(plan.names, ran.outcome.intake.rows, times, seconds),
-        "selectivities": selectivities(query, plan, after.totals),
-        "stores": stores(after.totals),
-        "costsNs": costs(after.totals),
-        "slots": slots(ran.outcome.reports),
-        "partitionGroups": groups,
-    }
+    """The statistics after an epoch; `ran` is None if no epoch has run yet."""
+    outcome = Outcome((), no_intake(plan)) if ran is None else ran.outcome
+    before = after if ran is None else ran.before
+    times = list(zip(before.times_max_us, after.times_max_us, strict=True))
+    groups, memories = coordinator.ledger.summary(), coordinator.memories or Memories(query)
+    seen = Observed(
+        query, plan, after.totals, after.slots, outcome.intake.rows, times, seconds, outcome.reports, groups, memories
+    )
+    optimizer = {} if coordinator.reoptimizer is None else {"optimizer": coordinator.reoptimizer.summary()}
+    return {**statistics(seen), **optimizer}

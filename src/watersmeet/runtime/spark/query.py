@@ -28,7 +28,7 @@ from watersmeet.planning.planner import FALLBACK, NOTHING_SEEN, Planner, explain
 from watersmeet.runtime.spark import refusals
 from watersmeet.runtime.spark.changing import Question
 from watersmeet.runtime.spark.driver import EpochDriver
-from watersmeet.runtime.spark.interrupt import end_with, last_words, settle, stop_quietly
+from watersmeet.runtime.spark.interrupt import closing_line, end_with, settle, stop_quietly
 from watersmeet.runtime.spark.join_pieces import JoinPieces
 from watersmeet.runtime.spark.join_progress import Forwarding, JoinProgress, KeptProgress
 from watersmeet.runtime.spark.memory import empty_run
@@ -182,7 +182,7 @@ class JoinQueryHandle:
             ended = self._ended.wait(timeout)
         except KeyboardInterrupt as interrupt:
             settle(self._spark, self._inner, self._ended)
-            end_with(interrupt, self._last_words)
+            end_with(interrupt, self._closing_line)
             raise
         if ended and (error := self.exception()) is not None:
             raise error
@@ -357,9 +357,9 @@ class JoinQueryHandle:
         self._stop_asked.set()
         self._ended.wait(STOPPED_WITHIN_S)
 
-    def _last_words(self) -> str:
+    def _closing_line(self) -> str:
         self._stop_at_exit()
-        return last_words(self.name or self.id, self._driver.state.last, is_kept=self._temporary is None)
+        return closing_line(self.name or self.id, self._driver.state.last, is_kept=self._temporary is None)
 
     def _recover(self) -> None:
         """Send the results that an earlier run did not send, even if no rows arrive."""

@@ -22,12 +22,12 @@ from typing import Any
 from pyspark.sql.types import StructType
 
 from watersmeet.adaptation.coordinator import Coordinator
-from watersmeet.epoch.after import plan_in_words
+from watersmeet.epoch.after import plan_from_text
 from watersmeet.epoch.goals import ChangeQuery
 from watersmeet.errors import CheckpointError, WatersmeetError
 from watersmeet.plan.aggregate import OutputMode
 from watersmeet.plan.fingerprint import marks_of_format_1, query_marks
-from watersmeet.plan.query_change import Posed, changes
+from watersmeet.plan.query_change import PlannedQuery, changes
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.planning.planner import Planner
 from watersmeet.query.logical import JoinQuery
@@ -126,7 +126,7 @@ def change_of(start: Start, identity: Identity, known: PlanText | None, location
         query = old.query()
         partitions = int(identity.made_for["partitions"])
         mode = start.planner.mode
-        plan = plan_in_words(query, known, partitions, mode)
+        plan = plan_from_text(query, known, partitions, mode)
         marks = query_marks(query, plan)
     except (WatersmeetError, KeyError, ValueError) as error:
         raise _unreadable(str(error)) from error
@@ -141,7 +141,7 @@ def change_of(start: Start, identity: Identity, known: PlanText | None, location
     found = "; ".join(map(str, changes(identity.made_for, identity.asked)))
     goal = ChangeQuery(
         query,
-        Posed(start.planner.query, start.planner.plan_of_change(known)),
+        PlannedQuery(start.planner.query, start.planner.plan_of_change(known)),
         f"the query has changed: {found}",
         stuffs=options.on_change == "stuff",
     )

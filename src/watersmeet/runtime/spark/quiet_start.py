@@ -20,7 +20,7 @@ from pyspark import SparkContext
 LINES_KEPT = 50
 
 
-class Said:
+class StartOutput:
     """The last lines that a starting JVM printed."""
 
     def __init__(self) -> None:
@@ -28,10 +28,10 @@ class Said:
 
 
 @contextmanager
-def quiet_start(*, verbose: bool = False) -> Iterator[Said]:
+def quiet_start(*, verbose: bool = False) -> Iterator[StartOutput]:
     """Keep the output of a JVM started in this block until the block ends. Does nothing if a JVM runs already, or if
     `verbose`."""
-    said = Said()
+    said = StartOutput()
     if verbose or SparkContext._gateway is not None:
         yield said
         return
@@ -49,7 +49,7 @@ def quiet_start(*, verbose: bool = False) -> Iterator[Said]:
         os.close(given)
 
 
-def _pass_on(taken: int, real: int, ready: bytes, said: Said) -> None:
+def _pass_on(taken: int, real: int, ready: bytes, said: StartOutput) -> None:
     with open(taken, "rb") as lines, open(real, "wb", buffering=0) as out:
         for line in lines:
             if line.endswith(ready):

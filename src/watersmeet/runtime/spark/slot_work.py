@@ -135,7 +135,7 @@ def slot_work(plan: JoinPlan, stage: int, folders: Folders, results: ResultFolde
 
     def work(frames: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         task = _this_task(folders, stage)
-        told = _Told(plan, stage, Aside(folders.tasks.parent), flows=results is None)
+        told = _Carried(plan, stage, Aside(folders.tasks.parent), flows=results is None)
         running = step(plan, task, told.without(frames), folders.tiers(task))
         with _Writing(results, task.slot) as writing:
             for emitted in writing.rest(running):
@@ -183,7 +183,7 @@ class _Writing:
         return report_to_json(replace(self._done, files=files, worker=this_worker(os.environ)))
 
 
-class _Told:
+class _Carried:
     """Reports and packed complete results, which travel to the driver along with the rows."""
 
     def __init__(self, plan: JoinPlan, stage: int, aside: Aside, *, flows: bool) -> None:
@@ -211,18 +211,18 @@ class _Told:
         elif self.is_last:
             yield with_reports(for_spark(emitted.rows))
         else:
-            yield self._to_heir([None], [packed(for_spark(emitted.rows))])
+            yield self._for_carrier([None], [packed(for_spark(emitted.rows))])
 
     def pass_on_results(self) -> Iterator[pa.RecordBatch]:
         for results in self._results.take():
             if self.is_last:
                 yield from (with_reports(rows) for result in results for rows in unpacked(result))
             else:
-                yield self._to_heir([None] * len(results), results)
+                yield self._for_carrier([None] * len(results), results)
 
     def all_reports(self) -> pa.RecordBatch:
         if not self.is_last:
-            return self._to_heir(self.reports, [None] * len(self.reports))
+            return self._for_carrier(self.reports, [None] * len(self.reports))
         if self.flows:
             return reports_only(sent_schema(self.plan), self.reports)
         return report_rows(self.reports)
@@ -231,10 +231,10 @@ class _Told:
     def is_last(self) -> bool:
         return self.stage == len(self.plan.stages) - 1
 
-    def _to_heir(self, reports: Sequence[str | None], results: Sequence[bytes | None]) -> pa.RecordBatch:
+    def _for_carrier(self, reports: Sequence[str | None], results: Sequence[bytes | None]) -> pa.RecordBatch:
         """Rows for the driver, in frames for the stage that passes them on."""
-        heir = pa.array([self.plan.heir(self.stage)] * len(reports), pa.int8())
-        values = {REPORT: pa.array(reports, pa.string()), RESULTS: pa.array(results, pa.binary()), STAGE: heir}
+        carrier = pa.array([self.plan.carrier(self.stage)] * len(reports), pa.int8())
+        values = {REPORT: pa.array(reports, pa.string()), RESULTS: pa.array(results, pa.binary()), STAGE: carrier}
         schema = self.plan.frame.schema
         return pa.RecordBatch.from_arrays(
             [values[f.name] if f.name in values else pa.nulls(len(reports), f.type) for f in schema], schema=schema

@@ -14,7 +14,7 @@ from typing import IO, Any, get_args
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from watersmeet.epoch.after import nothing_yet
+from watersmeet.epoch.after import initial_manifest
 from watersmeet.errors import OptionError, QueryError
 from watersmeet.plan.aggregate import OutputMode
 from watersmeet.planning.planner import Planner
@@ -261,10 +261,11 @@ class JoinStreamWriter:
             folder = run_folder(options.memory_location, checkpoint.identity(), run)
             budget = options.memory_budget_bytes
             require_room(folder, options.slots, budget)
+            start = initial_manifest(plan, options.slots) if last is None or change else last
             handle = JoinQueryHandle(
                 spark,
                 planner,
-                resting(query, plan, nothing_yet(plan, options.slots) if last is None or change else last),
+                resting(query, plan, start, coordinator),
                 sink.description,
                 folder,
                 is_finite=self._is_finite,
@@ -283,6 +284,8 @@ class JoinStreamWriter:
             )
             choose = partial(plan_for_batch, planner) if found.is_new and planner.waits_for_rows else None
             driver = EpochDriver(plan, outside, coordinator, choose) if change is None else None
+            if driver is not None:  # the coordinator now has the statistics of earlier runs
+                handle._kept.note(resting(query, plan, start, coordinator))
             checkpoint.prepare()
             sink.claim(served)
             watcher = claim(folder) if folder is not None else None

@@ -14,7 +14,7 @@ from watersmeet.state.manifest import Manifest
 from watersmeet.state.requests import take_requests
 
 
-class Telling:
+class EpochRecord:
     """Keeps events and statistics, and passes progress on."""
 
     def __init__(self, outside: Outside) -> None:
@@ -34,16 +34,12 @@ class Telling:
         self.ran = None
         outside.checkpoint.events.append(after.events)
         if not ran.outcome.reports and not isinstance(ran.epoch, Switch):
-            outside.on_progress(resting(outside.results.query, plan, after))
+            outside.on_progress(resting(outside.results.query, plan, after, coordinator))
             return
         coordinator.note(ran.epoch, after, ran.outcome.reports)
         for request in take_requests(outside.checkpoint.requests):
-            coordinator.heed(request)
+            coordinator.note_request(request)
         outside.checkpoint.write_statistics(coordinator.table(after.placement))
         since, self._started = self._started, ran.times.started
-        groups = coordinator.ledger.summary()
-        progress = progress_of(query_after(outside.results.query, ran.epoch), plan, ran, after, since, groups)
-        if coordinator.reoptimizer is not None:
-            found = coordinator.reoptimizer.summary()
-            progress = replace(progress, statistics={**progress.statistics, "optimizer": found})
-        outside.on_progress(progress)
+        query = query_after(outside.results.query, ran.epoch)
+        outside.on_progress(progress_of(query, plan, ran, after, since, coordinator))
