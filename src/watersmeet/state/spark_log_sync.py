@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from math import inf
@@ -24,7 +25,6 @@ from pathlib import Path
 from watersmeet.state.log_folder import LogFolder, number_of
 from watersmeet.state.spark_log import file_number, sources_in
 from watersmeet.state.storage import remove, sync_file, sync_folder, writing
-
 
 _NAME = re.compile(r"\w+", re.ASCII)
 
@@ -69,14 +69,15 @@ class SparkLogSync:
             sync_file(self.folder / ".metadata.crc")
         sync_folder(self.folder.parent)
 
-    def mend(self, last_batch: int | None) -> None:
+    def mend(self, last_batch: int | None, sources: Collection[str] = ()) -> None:
         """Remove torn or incomplete entries of batches after the last one in the state. Entries that the state depends
-        on were durable: if one is torn nevertheless, that is damage, and Spark will report it."""
+        on were durable: if one is torn nevertheless, that is damage, and Spark will report it. If sources have names, a
+        batch that was planned for others is removed too: its offsets would count as read where they are not."""
         offsets, rests_on = self._offsets, -1 if last_batch is None else last_batch
         planned = [name for name in offsets.entries() if number_of(name) > rests_on]
         torn = [log for log in self._sources() if self._drop_torn(log, self._reached(log, last_batch))]
         for name in reversed(planned):
-            if torn or self._is_torn(offsets, name) or not self._has_sources(name):
+            if torn or self._is_torn(offsets, name) or not self._has_sources(name) or self._is_of_others(name, sources):
                 offsets.remove(name)
         self._drop_torn(LogFolder(self.folder / "commits"), -1)
         if last_batch is None and (self.folder / "metadata").exists() and not _is_json(self.folder / "metadata"):
@@ -114,6 +115,9 @@ class SparkLogSync:
             end is None or LogFolder(self.folder / "sources" / source).entry(end) is not None
             for source, end in self._ends(name).items()
         )
+
+    def _is_of_others(self, name: str, sources: Collection[str]) -> bool:
+        return bool(sources) and self._ends(name).keys() != set(sources)
 
     def _ends(self, name: str) -> dict[str, int | None]:
         """Where an entry of the offsets ends in the log of each source; None where a source has none."""

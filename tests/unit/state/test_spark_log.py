@@ -66,7 +66,9 @@ def test_a_folder_in_place_of_a_file_is_no_file(log: SparkLog):
     ("left", "short"),
     [(("2.compact", "3"), ()), (("3.compact",), ()), (("4.compact",), ()), (("2.compact",), ("0",)), ((), ("0",))],
 )
-def test_a_file_source_must_have_listed_what_the_offsets_name(log: SparkLog, left: tuple[str, ...], short: tuple[str, ...]):
+def test_a_file_source_must_have_listed_what_the_offsets_name(
+    log: SparkLog, left: tuple[str, ...], short: tuple[str, ...]
+):
     folder = log.folder / "sources" / "0"
     for path in folder.iterdir():
         path.unlink()
@@ -103,7 +105,7 @@ NAMED = 'v2\n{"batchWatermarkMs":0}\na:{"logOffset":3}\nbids_2:{"topic":{"0":5}}
         (OF_SPARK, {"0": '{"logOffset":3}', "1": '{"topic":{"0":5}}', "2": "-"}, False),
         (NAMED, {"a": '{"logOffset":3}', "bids_2": '{"topic":{"0":5}}'}, True),
         ('v2\n{}\n0:{"logOffset":3}\n1:5', {"0": '{"logOffset":3}', "1": "5"}, False),
-        ('v2\n{"conf":{"%s":"true"}}\n7:5' % spark_log.EVOLUTION, {"7": "5"}, True),
+        (f'v2\n{{"conf":{{"{spark_log.EVOLUTION}":"true"}}}}\n7:5', {"7": "5"}, True),
     ],
     ids=["by position", "by name", "by position in v2", "a name of digits"],
 )

@@ -133,3 +133,13 @@ def test_logs_of_named_sources_are_synced(named, monkeypatch):
     monkeypatch.setattr(LogFolder, "sync", lambda log, names: synced.extend((log.folder.name, n) for n in names))
     SparkLogSync(named).sync()
     assert {("a", "1"), ("b", "0"), ("c", "0"), ("offsets", "1")} <= set(synced)
+
+
+@pytest.mark.parametrize(
+    ("sources", "last_batch", "is_there"),
+    [((), 0, True), ("ac", 0, True), ("a", 0, False), ("abc", 0, False), ("ab", 1, True)],
+)
+def test_a_batch_that_was_planned_for_other_sources_is_planned_again(named, sources, last_batch, is_there):
+    SparkLogSync(named).mend(last_batch, sources)
+    assert ("offsets/1" in entries(named)) is is_there
+    assert entries(named)[-4:] == OF_NAMED[-4:]
