@@ -13,7 +13,10 @@ position, from the first start on. Tried with Spark 4.3:
 | names where there were none, or none now  | fails after the start                                               |
 
 So a name is used once, and the last three are refused: rows would come twice. The names that a checkpoint knows are
-among the texts of its query.
+among the texts of its query. A batch that was planned for other sources is planned again (`state/spark_log_sync.py`).
+
+Known limitation: if the setting is off when the query is started, it is on until Spark has the query; a source without
+a name that another thread reads in that moment is refused.
 """
 
 from __future__ import annotations
