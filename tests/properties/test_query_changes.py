@@ -1,6 +1,7 @@
 """A changed query is exact: every row of the table in `plan/query_change.py`, against an oracle of its own."""
 
 import re
+from collections import Counter
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.catching import is_caught
 from tests.change_mutants import CHANGE_MUTANTS
-from tests.changing import Asked, Story, batch_of, check_story, stream_of
+from tests.changing import Asked, Story, batch_of, check_story, stream_of, told
 from tests.mutants import Mutant
 from watersmeet.errors import CheckpointError
 from watersmeet.plan.query_change import carry
@@ -146,6 +147,20 @@ def test_aggregates_go_on_where_the_join_below_them_changes() -> None:
     assert plan.aggregate.layout.name in carry(SUMS.posed(), narrower.posed()).kept
     same = replace(SUMS, select=("a.x", "avg(b.y) AS m"))
     assert carry(SUMS.posed(), same.posed()).kept, "an average is made of the same accumulators"
+
+
+def test_groups_go_on_where_streams_are_added_and_dropped() -> None:
+    """A group has the results of all three queries."""
+    pair = replace(PAIR, select=("a.x", "b.y"))
+    asked = (pair, replace(BASE, select=pair.select, tree="(a b c)"), pair)
+    grouped = tuple(replace(one, select=SUMS.select, group_by=SUMS.group_by, mode=SUMS.mode) for one in asked)
+    sums, counts = Counter(), Counter()
+    for row in (row for epoch in told(Story(asked, (0, 3, 6), BATCHES, slots=2)) for row in epoch.to_pylist()):
+        sums[row["a_x"]] += row["b_y"]
+        counts[row["a_x"]] += 1
+    epochs = told(Story(grouped, (0, 3, 6), BATCHES, slots=2, spill=SPILLED))
+    found = {row["_k0"]: (row["_a0"], row["_a1"]) for epoch in epochs for row in epoch.to_pylist()}
+    assert found == {x: (sums[x], counts[x]) for x in counts}
 
 
 @pytest.mark.parametrize(
