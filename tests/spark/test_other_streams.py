@@ -149,6 +149,24 @@ def test_a_change_that_was_not_approved_loses_no_rows_of_its_sources(naming, tmp
     assert output(naming, tmp_path / "out") == due
 
 
+def test_a_driver_that_dies_after_the_change_has_read_nothing_of_its_sources(naming, tmp_path, monkeypatch):
+    narrow, wide = join_of(naming, tmp_path, "bc"), join_of(naming, tmp_path, "abc")
+    oracle = Oracle(query_of(narrow))
+    write_batch(tmp_path, 0, batch_of(0, "bc", {}), {})
+    run(narrow, tmp_path / "out", tmp_path / "ck")
+    write_batch(tmp_path, 1, batch_of(1, "abc", {}), {})
+    with monkeypatch.context() as patched:
+        patched.setattr("watersmeet.runtime.spark.writer.unite", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            start(wide, tmp_path / "out", tmp_path / "ck")
+    refusal(CheckpointError, lambda: start(narrow.option("onChange", "refuse"), tmp_path / "out", tmp_path / "ck"))
+    run(wide.option("onChange", "refuse"), tmp_path / "out", tmp_path / "ck")
+    due = oracle.run(batch_of(0, "bc", {}))
+    oracle.change(query_of(wide))
+    due += oracle.run(batch_of(1, "abc", {}))
+    assert output(naming, tmp_path / "out") == due
+
+
 @pytest.fixture(scope="module")
 def made(spark, tmp_path_factory):
     """Checkpoints: over sources without names, and over named ones, of which that of stream d was dropped."""
