@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +37,14 @@ from watersmeet.runtime.spark.options import JoinOptions
 from watersmeet.runtime.spark.output_marks import output_marks
 from watersmeet.runtime.spark.outside import Outside
 from watersmeet.runtime.spark.results import ResultPath
-from watersmeet.runtime.spark.source_names import Names, known_by, names_of, refused_streams, require_same_sources
+from watersmeet.runtime.spark.source_names import (
+    Names,
+    Sources,
+    known_by,
+    names_of,
+    refused_streams,
+    require_same_sources,
+)
 from watersmeet.state.checkpoint import Checkpoint
 from watersmeet.state.manifest import PlanText
 from watersmeet.state.query_file import Written
@@ -111,26 +117,19 @@ def found_in(checkpoint: Checkpoint, start: Start) -> Found:
     marks = query_marks(query, plan)
     output = output_marks(query, schema, start.mode, start.target, start.partition_by)
     identity = checkpoint.identified(marks, marks_of_format_1(query, plan), output)
-    sources, names = known_by(checkpoint.spark_log, identity.texts), names_of(start.join.frames_by_name)
-    require_same_sources(sources, names, start.join.spark, checkpoint.location)
-    streams = [stream.name for stream in query.streams]
-    refused = partial(refused_streams, sources, names, streams)
-    change = change_of(start, identity, known, checkpoint.location, refused)
+    sources = Sources(known_by(checkpoint.spark_log, identity.texts), names_of(start.join.frames_by_name))
+    require_same_sources(sources, start.join.spark, checkpoint.location)
+    change = change_of(start, identity, known, checkpoint.location, sources)
     if change is None:
         identity.require_same(checkpoint.location)
     else:
         plan = change.goal.new.plan
-    written = Written(marks | output, {**texts_of(start.join, schema), **sources.texts(names)})
-    is_by_name = names is not None and sources.is_by_name is not False
-    return Found(known is None, plan, schema, written, names if is_by_name else None, change)
+    written = Written(marks | output, {**texts_of(start.join, schema), **sources.texts()})
+    return Found(known is None, plan, schema, written, sources.names, change)
 
 
 def change_of(
-    start: Start,
-    identity: Identity,
-    known: PlanText | None,
-    location: Path,
-    refused: Callable[[Sequence[str]], tuple[str, str] | None],
+    start: Start, identity: Identity, known: PlanText | None, location: Path, sources: Sources
 ) -> QueryChange | None:
     """The change that leads from the checkpoint's query to this one; None if they are the same, or if a change is to be
     refused. One that cannot be made is refused here, with its reasons."""
@@ -153,7 +152,7 @@ def change_of(
         raise _refused(f"the code of {', '.join(codes)} has changed, and only its name is kept: use another name")
     if "intervals" in {*identity.made_for, *identity.asked}:
         raise _refused("aggregates with confidence intervals count all rows since the first start")
-    if (found := refused(plan.names)) is not None:
+    if (found := refused_streams(sources, start.planner.query, query)) is not None:
         raise _refused(*found)
     reason = "; ".join(map(str, changes(identity.made_for, identity.asked)))
     goal = ChangeQuery(

@@ -22,7 +22,7 @@ a name that another thread reads in that moment is refused.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from watersmeet.errors import CheckpointError, QueryError
+from watersmeet.query.logical import JoinQuery
 from watersmeet.state.spark_log import EVOLUTION, SparkLog
 
 Names = Mapping[str, tuple[str, ...]]
@@ -53,12 +54,26 @@ class Known:
     former: tuple[str, ...] = ()
     """The names of sources that were dropped."""
 
-    def texts(self, asked: Names | None) -> dict[str, Any]:
-        """The sources of a query, for the texts of the checkpoint."""
-        if asked is None:
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """The sources of a checkpoint, and those of a query."""
+
+    known: Known
+    asked: Names | None
+    """None unless all have names."""
+
+    @property
+    def names(self) -> Names | None:
+        """The names by which Spark is to know the sources of the query; None if it is to know them by position."""
+        return None if self.known.is_by_name is False else self.asked
+
+    def texts(self) -> dict[str, Any]:
+        """The sources of the query, for the texts of the checkpoint."""
+        if self.asked is None:
             return {}
-        gone = sorted({*self.former, *all_names(self.names)} - all_names(asked))
-        found: dict[str, Any] = {"sources": {stream: list(names) for stream, names in asked.items()}}
+        gone = sorted({*self.known.former, *all_names(self.known.names)} - all_names(self.asked))
+        found: dict[str, Any] = {"sources": {stream: list(names) for stream, names in self.asked.items()}}
         return {**found, "formerSources": gone} if gone else found
 
 
@@ -99,9 +114,9 @@ def _name_of(node: Any) -> str | None:
         return None
 
 
-def require_same_sources(known: Known, asked: Names | None, spark: SparkSession, location: Path) -> None:
+def require_same_sources(sources: Sources, spark: SparkSession, location: Path) -> None:
     """Refuse streams whose sources are not those of the checkpoint, as far as it knows them."""
-    if found := list(_differences(known, asked, is_enforced=_is_on(spark))):
+    if found := list(_differences(sources.known, sources.asked, is_enforced=_is_on(spark))):
         raise CheckpointError(
             f"checkpoint {location} has read other sources ({'; '.join(found)})",
             hint="name every source as it was when the query was first started, or use a new checkpointLocation",
@@ -125,18 +140,18 @@ def _differences(known: Known, asked: Names | None, *, is_enforced: bool) -> Ite
                 yield f"stream {stream} has read {then}, and Spark would read {now} from the beginning"
 
 
-def refused_streams(
-    known: Known, asked: Names | None, streams: Sequence[str], before: Sequence[str]
-) -> tuple[str, str] | None:
-    """Why the streams of the checkpoint may not become others, and a hint; None if they may."""
-    if set(streams) == set(before):
+def refused_streams(sources: Sources, new: JoinQuery, old: JoinQuery) -> tuple[str, str] | None:
+    """Why the streams of an old query may not become those of a new one, and a hint; None if they may."""
+    known, asked = sources.known, sources.asked
+    streams, before = ({stream.name for stream in query.streams} for query in (new, old))
+    if streams == before:
         return None
     if asked is None or known.is_by_name is False:
         return "streams may not be added or dropped: Spark keeps the offsets of sources by their position", HOW_TO_NAME
     if known.names is None:
         return "an earlier version has not kept the names of its sources", "start it once as it was, and change it then"
     used = {*known.former, *all_names(known.names)}
-    for stream in sorted(set(streams) - set(before)):
+    for stream in sorted(streams - before):
         for name in sorted(used & set(asked[stream])):
             return (
                 f"stream {stream} reads source {name}, which this checkpoint has read before: rows could come twice",
