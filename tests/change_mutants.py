@@ -71,6 +71,24 @@ CHANGE_MUTANTS = [
         "values[i % len(values)] for i, old in enumerate(carry.streams)",
     ),
     Mutant(
+        "the others do not wait for a stream that is added",
+        "epoch.migrating:_carried",
+        "of_streams(manifest.times_max_us, None)",
+        "of_streams(manifest.times_max_us, max(manifest.times_max_us))",
+    ),
+    Mutant(
+        "the watermark begins again with a stream that is added",
+        "epoch.migrating:_carried",
+        "times_max_us=",
+        "watermark_us=None, times_max_us=",
+    ),
+    Mutant(
+        "stored rows of a stream become those of another",
+        "plan.query_change:_stored",
+        "layouts[name], name)",
+        "layouts[next(iter(layouts))], name)",
+    ),
+    Mutant(
         "aggregates of another column go on with the old sums",
         "plan.query_change:_accumulated",
         "f'{a.made} {arguments[a.argument]}'",

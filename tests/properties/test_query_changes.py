@@ -1,7 +1,10 @@
 """A changed query is exact: every row of the table in `plan/query_change.py`, against an oracle of its own."""
 
+import re
+from collections import Counter
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -9,18 +12,18 @@ from hypothesis import strategies as st
 
 from tests.catching import is_caught
 from tests.change_mutants import CHANGE_MUTANTS
-from tests.changing import Asked, Story, batch_of, check_story, stream_of
+from tests.changing import Asked, Story, batch_of, check_story, stream_of, told
 from tests.effort import examples
 from tests.mutants import Mutant
 from watersmeet.errors import CheckpointError
 from watersmeet.plan.query_change import carry
 
-A, B, C = (stream_of(name) for name in "abc")
+A, B, C, D = (stream_of(name) for name in "abcd")
 KEYS = ("a.k = b.k", "b.k = c.k")
 
 
-def windows(a: int, b: int, c: int | None = None) -> dict[str, str]:
-    given = {"a": a, "b": b, "c": c}
+def windows(a: int | None = None, b: int | None = None, c: int | None = None, d: int | None = None) -> dict[str, str]:
+    given = {"a": a, "b": b, "c": c, "d": d}
     return {name: f"{seconds} seconds" for name, seconds in given.items() if seconds is not None}
 
 
@@ -37,6 +40,18 @@ CHANGES = {
     "shorter windows": replace(BASE, windows=windows(4, 4, 4)),
     "one longer and one shorter window": replace(BASE, windows=windows(3, 17, 10)),
     "a stream less": PAIR,
+    "a stream more": replace(
+        BASE, streams=(A, B, C, D), where=(*KEYS, "c.k = d.k"), windows=windows(10, 10, 10, 10), tree="((a d) (b c))"
+    ),
+    "another stream": replace(
+        BASE,
+        streams=(A, B, D),
+        where=(*KEYS[:1], "b.k = d.k", "a.x < d.y + 2"),
+        select=("a.x", "d.z"),
+        windows=windows(10, 12, d=8),
+        tree="((a b) d)",
+    ),
+    "other streams": Asked((C, D), ("c.k = d.k",), ("c.x", "d.z"), windows(c=9, d=11), "(c d)"),
     "another tree and another predicate": replace(BASE, tree="(a (b c))", where=(*KEYS, "a.x < b.y + 3")),
     "one node": replace(BASE, tree="(a b c)", windows=windows(16, 5, 16)),
 }
@@ -49,11 +64,11 @@ def rows(number: int, count: int = 2) -> dict[str, list[tuple]]:
         name: [
             (i % 2, (number + i + shift) % 5, (number * i) % 4, (number + shift) % 5, first + i) for i in range(count)
         ]
-        for shift, name in enumerate("abc")
+        for shift, name in enumerate("abcd")
     }
 
 
-BATCHES = tuple({s.name: batch_of(s, rows(n)[s.name]) for s in (A, B, C)} for n in range(8))
+BATCHES = tuple({s.name: batch_of(s, rows(n)[s.name]) for s in (A, B, C, D)} for n in range(8))
 SPILLED = ((0, -1), (1, -1))
 
 
@@ -94,6 +109,13 @@ def test_a_column_that_was_not_kept_is_refused_or_stuffed() -> None:
 REFUSED = {
     "key column a.y was not kept": replace(BASE, where=(*KEYS, "a.y = b.y")),
     "column b.x was not kept": replace(BASE, where=(*KEYS, "a.x < b.x")),
+    "column b.x was not kept; column c.x was not kept": replace(
+        BASE,
+        streams=(A, B, C, D),
+        where=(*KEYS, "c.k = d.k", "b.x < d.x", "c.x < d.x"),
+        windows=windows(10, 10, 10, 10),
+        tree="(a b c d)",
+    ),
     "column a.y was not kept, and `y` > 2 needs it": replace(BASE, where=(*KEYS, "a.y > 2")),
     "only Spark can evaluate length": replace(BASE, where=(*KEYS, "length(a.x) > 2")),
     "without a window they would be needed": replace(BASE, windows={"a": "10 seconds", "b": "10 seconds"}),
@@ -126,6 +148,20 @@ def test_aggregates_go_on_where_the_join_below_them_changes() -> None:
     assert plan.aggregate.layout.name in carry(SUMS.posed(), narrower.posed()).kept
     same = replace(SUMS, select=("a.x", "avg(b.y) AS m"))
     assert carry(SUMS.posed(), same.posed()).kept, "an average is made of the same accumulators"
+
+
+def test_groups_go_on_where_streams_are_added_and_dropped() -> None:
+    """A group has the results of all three queries."""
+    pair = replace(PAIR, select=("a.x", "b.y"))
+    asked = (pair, replace(BASE, select=pair.select, tree="(a b c)"), pair)
+    grouped = tuple(replace(one, select=SUMS.select, group_by=SUMS.group_by, mode=SUMS.mode) for one in asked)
+    sums, counts = Counter(), Counter()
+    for row in (row for epoch in told(Story(asked, (0, 3, 6), BATCHES, slots=2)) for row in epoch.to_pylist()):
+        sums[row["a_x"]] += row["b_y"]
+        counts[row["a_x"]] += 1
+    epochs = told(Story(grouped, (0, 3, 6), BATCHES, slots=2, spill=SPILLED))
+    found = {row["_k0"]: (row["_a0"], row["_a1"]) for epoch in epochs for row in epoch.to_pylist()}
+    assert found == {x: (sums[x], counts[x]) for x in counts}
 
 
 @pytest.mark.parametrize(
@@ -173,6 +209,12 @@ AHEAD = Story(
     (timed(a=[50], b=[10], c=[10]), timed(b=[12], c=[60]), timed(b=[15, 55])),
 )
 """A stream that is ahead of the others is dropped."""
+BEHIND = Story(
+    (PAIR, replace(BASE, tree="(a b c)")),
+    (0, 2),
+    (timed(a=[50], b=[45]), timed(a=[60], b=[50]), timed(a=[61], b=[61]), timed(a=[62, 30], b=[62, 31], c=[55, 31])),
+)
+"""A stream that is added begins behind the others: they wait for it, but not for its rows that are late."""
 LACKING = Story(
     (replace(BASE, tree="(a (b c))"), replace(BASE, windows=windows(10, 10, 14))),
     (0, 4),
@@ -191,6 +233,9 @@ FOR_MUTANTS = {
     "owed results are not emitted before the query changes": "a predicate between streams",
     "a change begins in the middle of a migration": LACKING,
     "the times of streams keep their places when a stream goes": AHEAD,
+    "the others do not wait for a stream that is added": BEHIND,
+    "the watermark begins again with a stream that is added": BEHIND,
+    "stored rows of a stream become those of another": "another stream",
 }
 
 
@@ -205,7 +250,7 @@ def checks_for(name: str) -> list:
     return [partial(check_refused, SUMS, sums), partial(check_refused, BASE, tested)]
 
 
-@pytest.mark.parametrize("story", [LINGERING, AHEAD, LACKING], ids=["lingering", "ahead", "lacking"])
+@pytest.mark.parametrize("story", [LINGERING, AHEAD, BEHIND, LACKING], ids=["lingering", "ahead", "behind", "lacking"])
 def test_a_change_is_exact_where_state_is_odd(story: Story) -> None:
     check_made(story)
 
@@ -216,21 +261,33 @@ def test_mutants_of_changes_are_caught(mutant: Mutant) -> None:
 
 
 SECONDS = st.integers(2, 12)
+PREDICATES = (
+    *("a.x < b.y + 2", "a.x > 1", "b.y < 3", "c.z <> 2", "a.x = c.z", "b.y <= c.z"),
+    *("d.x <> 3", "a.x = d.x", "d.y <= c.z + 1", "b.x IS NOT NULL"),
+)
+
+
+@st.composite
+def trees_of(draw: st.DrawFn, names: tuple[str, ...]) -> str:
+    """A tree over the streams, of nodes with two inputs or more."""
+    parts = list(draw(st.permutations(names)))
+    while len(parts) > 1:
+        count = draw(st.integers(2, len(parts)))
+        parts = [*parts[count:], f"({' '.join(parts[:count])})"]
+    return parts[0]
 
 
 @st.composite
 def asked(draw: st.DrawFn) -> Asked:
-    has_c = draw(st.integers(0, 3)) > 0
-    streams = (A, B, C) if has_c else (A, B)
+    streams = tuple(draw(st.lists(st.sampled_from((A, B, C, D)), min_size=2, unique_by=lambda stream: stream.name)))
     names = [stream.name for stream in streams]
-    keys = KEYS if has_c else KEYS[:1]
-    more = ["a.x < b.y + 2", "a.x > 1", "b.y < 3", *(("c.z <> 2", "a.x = c.z", "b.y <= c.z") if has_c else ())]
+    keys = [f"{left}.k = {right}.k" for left, right in pairwise(names)]
+    more = [text for text in PREDICATES if set(re.findall(r"(\w)\.", text)) <= set(names)]
     where = (*keys, *draw(st.lists(st.sampled_from(more), max_size=2, unique=True)))
     columns = [f"{name}.{column}" for name in names for column in ("x", "y", "z", "ts")]
     select = draw(st.lists(st.sampled_from(columns), min_size=1, max_size=5, unique=True))
-    trees = ("((a b) c)", "(a (b c))", "(a b c)") if has_c else ("(a b)",)
     windows = {name: f"{draw(SECONDS)} seconds" for name in names}
-    return Asked(streams, where, tuple(select), windows, draw(st.sampled_from(trees)))
+    return Asked(streams, where, tuple(select), windows, draw(trees_of(tuple(names))))
 
 
 @st.composite
@@ -240,7 +297,7 @@ def drawn_stories(draw: st.DrawFn) -> Story:
     batches = []
     for number in range(2 * len(queries)):
         batch = {}
-        for stream in (A, B, C):
+        for stream in (A, B, C, D):
             found = draw(st.lists(values, max_size=4))
             batch[stream.name] = batch_of(stream, [(*row[:4], max(0, row[4] + number * 3)) for row in found])
         batches.append(batch)

@@ -76,7 +76,8 @@ def _offsets_difference(batch: int, ours: Offsets | None, theirs: Offsets | None
         return f"Spark's log has no offsets of batch {batch}, with which the state ends"
     if theirs.query != ours.query:
         return _other_query(ours, theirs.query)
-    for source, (mine, other) in enumerate(zip(ours.sources, theirs.sources, strict=False)):
+    for source, mine in ours.sources.items():
+        other = theirs.sources.get(source, mine)
         if mine != other:
             mine, other = _shortened(mine, other)
             return f"batch {batch} ends at {mine} of source {source} in the state, and at {other} in Spark's log"

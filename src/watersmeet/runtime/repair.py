@@ -140,7 +140,7 @@ def _obstacle(target: _Target, log: SparkLog) -> str | None:
     if target.wanted is None or not (target.is_there or target.wanted.has_copy):
         return "the manifest has no copy of the offsets"
     sources = target.wanted.sources
-    files = [source for source, line in enumerate(sources) if file_number(line) is not None]
+    files = [source for source, offset in sources.items() if file_number(offset) is not None]
     if files and target.is_foreign:
         return f"file source {files[0]} needs its own log, and this is another query's"
     if files and target.found is not None and not target.is_there:

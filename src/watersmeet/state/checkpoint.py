@@ -30,7 +30,7 @@ import os
 import secrets
 import shutil
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -156,10 +156,11 @@ class Checkpoint:
             self._lock.close()
             self._lock = None
 
-    def mend_spark_log(self) -> None:
-        """Remove the torn entries of a planned batch after a power cut, before Spark reads them."""
+    def mend_spark_log(self, sources: Collection[str] = ()) -> None:
+        """Remove the torn entries of a planned batch after a power cut, before Spark reads them, and those of a batch
+        that was planned for others than these named sources."""
         value = self._last_value()
-        self.spark_log_sync.mend(None if value is None else value["batch"])
+        self.spark_log_sync.mend(None if value is None else value["batch"], sources)
 
     def uid(self) -> str:
         """A unique name that stays when the checkpoint is moved; a new one until `prepare`."""

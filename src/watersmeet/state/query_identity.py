@@ -58,11 +58,20 @@ def identity_of(
     if old is not None:
         return Identity(old.marks, marks_1, names)
     if last is not None and last.get("query") == hash_of(marks):
-        return Identity(marks, marks, names)
+        return Identity(marks, marks, names, _texts_of(path, last["query"]))
     made_for, texts = _made_for(path, marks, last)
     if made_for.keys().isdisjoint(output):  # written by a version without output marks
         made_for = {**made_for, **output}
     return Identity(made_for, marks, names, texts)
+
+
+def _texts_of(path: Path, query: str) -> Texts | None:
+    """The texts of a query that is the same; None if they cannot be read: the file is written again."""
+    try:
+        kept = read_marks(path, query)
+    except CheckpointError:
+        return None
+    return None if kept is None or hash_of(kept.marks) != query else kept.texts
 
 
 def _made_for(

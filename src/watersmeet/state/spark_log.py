@@ -5,6 +5,9 @@
     commits/<batch>   written after it
     sources/<n>/      the files that file source n has listed, by number; its offsets are {"logOffset": number}
 
+A source is known by its position, or by the name that it was given (`DataStreamReader.name`). In version v1 of offsets,
+line n is of source n. In v2, a line is `name:offset`, so sources may be added and dropped.
+
 Batches are numbered from 0, without gaps. A batch is identified by the id of the query and the whole offsets file, not
 by the offsets alone: offsets of file sources are small numbers, which other batches have too. The metadata line
 contains the time at which Spark made the batch.
@@ -17,7 +20,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -25,6 +28,8 @@ from typing import Protocol
 TEXT_BYTES_MAX = 1 << 16
 """Longer offsets are kept as a hash only. Kafka's take some 15 bytes per partition."""
 LINES_BEFORE_SOURCES = 2
+OF_NAMED_SOURCES = b"v2"
+EVOLUTION = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
 NO_QUERY = ""
 
 
@@ -44,9 +49,9 @@ class Offsets:
         return _hash(self.text.encode()) == self.hash
 
     @property
-    def sources(self) -> list[str]:
+    def sources(self) -> dict[str, str]:
         """The offset of each source; empty if the text was not kept."""
-        return _sources(self.text.encode())
+        return sources_in(self.text.encode())
 
 
 class Ended(Protocol):
@@ -68,7 +73,7 @@ class LogEnd:
     committed: int | None = None
     offsets: Offsets | None = None
     """The offsets of the state's last batch."""
-    short_sources: tuple[int, ...] = ()
+    short_sources: tuple[str, ...] = ()
     """File sources whose own logs do not reach the offsets of the last batch."""
 
     @property
@@ -91,7 +96,7 @@ class SparkLog:
             planned,
             self._last("commits"),
             None if batch is None else self.offsets(batch),
-            () if planned is None else tuple(self.short_sources(_sources(self._read(f"offsets/{planned}") or b""))),
+            () if planned is None else tuple(self.short_sources(sources_in(self._read(f"offsets/{planned}") or b""))),
         )
 
     def query(self) -> str:
@@ -117,10 +122,15 @@ class SparkLog:
             return None
         return Offsets(query, _hash(data), data.decode(errors="ignore") if len(data) <= TEXT_BYTES_MAX else "")
 
-    def short_sources(self, offsets: Iterable[str]) -> Iterator[int]:
+    def names_sources(self) -> bool | None:
+        """Whether sources are known by name, not by position; None while no batch has been planned."""
+        planned = self._last("offsets")
+        return None if planned is None else _names_sources(self._read(f"offsets/{planned}") or b"")
+
+    def short_sources(self, offsets: Mapping[str, str]) -> Iterator[str]:
         """File sources whose own logs do not reach these offsets."""
-        for source, line in enumerate(offsets):
-            reached = file_number(line)
+        for source, offset in offsets.items():
+            reached = file_number(offset)
             if reached is not None and reached > self._listed(source):
                 yield source
 
@@ -138,13 +148,13 @@ class SparkLog:
         except OSError:
             return None
 
-    def _listed(self, source: int) -> int:
-        found = (name.removesuffix(".compact") for name in _names(self.folder / "sources" / str(source)))
+    def _listed(self, source: str) -> int:
+        found = (name.removesuffix(".compact") for name in _names(self.folder / "sources" / source))
         return max((int(name) for name in found if name.isdecimal()), default=-1)
 
 
 def file_number(line: str) -> int | None:
-    """The log offset in a line of offsets, if it is that of a file source."""
+    """The log offset in an offset, if it is that of a file source."""
     try:
         value = json.loads(line)
     except ValueError:
@@ -157,8 +167,22 @@ def _hash(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _sources(data: bytes) -> list[str]:
-    return data.decode(errors="replace").splitlines()[LINES_BEFORE_SOURCES:]
+def sources_in(data: bytes) -> dict[str, str]:
+    """The offset of each source in a file of offsets, by position or name."""
+    lines = data.decode(errors="replace").splitlines()[LINES_BEFORE_SOURCES:]
+    if not _is_by_name(data):
+        return {str(number): line for number, line in enumerate(lines)}
+    found = (line.partition(":") for line in lines)
+    return {name: offset for name, colon, offset in found if colon}
+
+
+def _names_sources(data: bytes) -> bool:
+    is_told = f'"{EVOLUTION}":"true"'.encode() in data
+    return _is_by_name(data) and (is_told or not all(map(str.isdecimal, sources_in(data))))
+
+
+def _is_by_name(data: bytes) -> bool:
+    return data.split(b"\n", 1)[0].strip() == OF_NAMED_SOURCES
 
 
 def _names(folder: Path) -> list[str]:

@@ -15,14 +15,18 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from math import inf
 from pathlib import Path
 
 from watersmeet.state.log_folder import LogFolder, number_of
+from watersmeet.state.spark_log import file_number, sources_in
 from watersmeet.state.storage import remove, sync_file, sync_folder, writing
+
+_NAME = re.compile(r"\w+", re.ASCII)
 
 
 class SparkLogSync:
@@ -65,14 +69,15 @@ class SparkLogSync:
             sync_file(self.folder / ".metadata.crc")
         sync_folder(self.folder.parent)
 
-    def mend(self, last_batch: int | None) -> None:
+    def mend(self, last_batch: int | None, sources: Collection[str] = ()) -> None:
         """Remove torn or incomplete entries of batches after the last one in the state. Entries that the state depends
-        on were durable: if one is torn nevertheless, that is damage, and Spark will report it."""
+        on were durable: if one is torn nevertheless, that is damage, and Spark will report it. If sources have names, a
+        batch that was planned for others is removed too: its offsets would count as read where they are not."""
         offsets, rests_on = self._offsets, -1 if last_batch is None else last_batch
         planned = [name for name in offsets.entries() if number_of(name) > rests_on]
         torn = [log for log in self._sources() if self._drop_torn(log, self._reached(log, last_batch))]
         for name in reversed(planned):
-            if torn or self._is_torn(offsets, name) or not self._has_sources(name):
+            if torn or self._is_torn(offsets, name) or not self._has_sources(name) or self._is_of_others(name, sources):
                 offsets.remove(name)
         self._drop_torn(LogFolder(self.folder / "commits"), -1)
         if last_batch is None and (self.folder / "metadata").exists() and not _is_json(self.folder / "metadata"):
@@ -83,9 +88,10 @@ class SparkLogSync:
         """The last entry of a source that the state depends on."""
         if last_batch is None:
             return -1
-        ends = list(self._ends(str(last_batch))) if self._offsets.entry(last_batch) else []
-        number = int(source.folder.name)
-        found = ends[number] if number < len(ends) else None
+        name = self._offsets.entry(last_batch)
+        if name is None or self._is_torn(self._offsets, name):
+            return inf
+        found = self._ends(name).get(source.folder.name, -1)  # of a source that the state does not know: nothing
         return inf if found is None else found
 
     def _drop_torn(self, log: LogFolder, reached: float) -> bool:
@@ -106,19 +112,17 @@ class SparkLogSync:
     def _has_sources(self, name: str) -> bool:
         """Whether the logs of sources reach as far as an entry of the offsets says."""
         return all(
-            end is None or LogFolder(self.folder / "sources" / str(source)).entry(end) is not None
-            for source, end in enumerate(self._ends(name))
+            end is None or LogFolder(self.folder / "sources" / source).entry(end) is not None
+            for source, end in self._ends(name).items()
         )
 
-    def _ends(self, name: str) -> Iterator[int | None]:
+    def _is_of_others(self, name: str, sources: Collection[str]) -> bool:
+        return bool(sources) and self._ends(name).keys() != set(sources)
+
+    def _ends(self, name: str) -> dict[str, int | None]:
         """Where an entry of the offsets ends in the log of each source; None where a source has none."""
-        for line in (self._offsets.folder / name).read_bytes().decode(errors="replace").splitlines()[2:]:
-            try:
-                value = json.loads(line)
-            except ValueError:  # offsets may have any format
-                value = None
-            end = value.get("logOffset") if isinstance(value, dict) else None
-            yield end if isinstance(end, int) else None
+        found = sources_in((self._offsets.folder / name).read_bytes())
+        return {source: file_number(offset) for source, offset in found.items()}
 
     def _sources(self) -> list[LogFolder]:
         sources = self.folder / "sources"
@@ -126,7 +130,7 @@ class SparkLogSync:
             names = os.listdir(sources)
         except (FileNotFoundError, NotADirectoryError):
             return []
-        return [LogFolder(sources / name) for name in sorted(names) if name.isdigit()]
+        return [LogFolder(sources / name) for name in sorted(names) if _NAME.fullmatch(name)]
 
 
 def _is_json(path: Path) -> bool:

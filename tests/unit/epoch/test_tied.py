@@ -70,8 +70,8 @@ def test_a_start_after_any_crash_is_sound(last: Ending | None, log: LogEnd):
             replace(SOUND, offsets=offsets('{"logOffset":5}', '{"t":{"0":17}}', at=1)),
             "Spark has made another batch 5 than the one in the state",
         ),
-        (LAST, replace(SOUND, short_sources=(1,)), "the log of file source 1 ends before the offsets of batch 5"),
-        (None, LogEnd("q1", 0, short_sources=(0,)), "the log of file source 0 ends before the offsets of batch 0"),
+        (LAST, replace(SOUND, short_sources=("1",)), "the log of file source 1 ends before the offsets of batch 5"),
+        (None, LogEnd("q1", 0, short_sources=("0",)), "the log of file source 0 ends before the offsets of batch 0"),
     ],
 )
 def test_what_a_start_finds_wrong(last: Ending | None, log: LogEnd, words: str):

@@ -40,7 +40,7 @@ def test_where_a_log_ends(log: SparkLog):
     assert found.ran == 11
     assert found.offsets is not None
     assert (found.offsets.text, found.offsets.has_copy) == (OF_SPARK, True)
-    assert found.offsets.sources == ['{"logOffset":3}', '{"topic":{"0":5}}', "-"]
+    assert found.offsets.sources == {"0": '{"logOffset":3}', "1": '{"topic":{"0":5}}', "2": "-"}
     assert log.around(12) == (log.offsets(11), log.offsets(12))
     assert log.offsets(11) != log.offsets(12)
 
@@ -64,9 +64,11 @@ def test_a_folder_in_place_of_a_file_is_no_file(log: SparkLog):
 
 @pytest.mark.parametrize(
     ("left", "short"),
-    [(("2.compact", "3"), ()), (("3.compact",), ()), (("4.compact",), ()), (("2.compact",), (0,)), ((), (0,))],
+    [(("2.compact", "3"), ()), (("3.compact",), ()), (("4.compact",), ()), (("2.compact",), ("0",)), ((), ("0",))],
 )
-def test_a_file_source_must_have_listed_what_the_offsets_name(log: SparkLog, left: tuple[str, ...], short: tuple[int]):
+def test_a_file_source_must_have_listed_what_the_offsets_name(
+    log: SparkLog, left: tuple[str, ...], short: tuple[str, ...]
+):
     folder = log.folder / "sources" / "0"
     for path in folder.iterdir():
         path.unlink()
@@ -92,3 +94,34 @@ def test_offsets_that_no_text_can_hold_are_compared_and_have_no_copy(log: SparkL
 )
 def test_which_offsets_are_those_of_files(line: str, number: int | None):
     assert file_number(line) == number
+
+
+NAMED = 'v2\n{"batchWatermarkMs":0}\na:{"logOffset":3}\nbids_2:{"topic":{"0":5}}'
+
+
+@pytest.mark.parametrize(
+    ("text", "sources", "is_by_name"),
+    [
+        (OF_SPARK, {"0": '{"logOffset":3}', "1": '{"topic":{"0":5}}', "2": "-"}, False),
+        (NAMED, {"a": '{"logOffset":3}', "bids_2": '{"topic":{"0":5}}'}, True),
+        ('v2\n{}\n0:{"logOffset":3}\n1:5', {"0": '{"logOffset":3}', "1": "5"}, False),
+        (f'v2\n{{"conf":{{"{spark_log.EVOLUTION}":"true"}}}}\n7:5', {"7": "5"}, True),
+    ],
+    ids=["by position", "by name", "by position in v2", "a name of digits"],
+)
+def test_sources_are_known_by_position_or_name(tmp_path: Path, text: str, sources: dict[str, str], is_by_name: bool):
+    (tmp_path / "offsets").mkdir()
+    log = SparkLog(tmp_path)
+    assert log.names_sources() is None
+    (tmp_path / "offsets" / "0").write_text(text)
+    found = log.offsets(0)
+    assert found is not None
+    assert (found.sources, log.names_sources()) == (sources, is_by_name)
+
+
+def test_the_log_of_a_named_source_must_reach_its_offsets_too(log: SparkLog):
+    (log.folder / "offsets" / "12").write_text(NAMED)
+    assert log.end(Ending()).short_sources == ("a",)
+    (log.folder / "sources" / "a").mkdir()
+    (log.folder / "sources" / "a" / "3").touch()
+    assert log.end(Ending()).short_sources == ()

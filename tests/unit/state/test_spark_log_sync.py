@@ -95,3 +95,51 @@ def test_without_checksums_only_an_empty_entry_is_torn(logs):
     (logs / "offsets" / "1").write_bytes(bytes(7))
     SparkLogSync(logs).mend(0)
     assert "offsets/1" not in entries(logs)
+
+
+@pytest.fixture
+def named(tmp_path) -> Path:
+    """Source b was dropped before batch 1, and source c was added with it."""
+    for batch, text in enumerate((b'a:{"logOffset":0}\nb:{"logOffset":0}', b'a:{"logOffset":1}\nc:{"logOffset":0}')):
+        write(tmp_path / "offsets", str(batch), b"v2\n{}\n" + text)
+    for name in ("a/0", "a/1", "b/0", "c/0"):
+        write(tmp_path / "sources" / name[0], name[2], b"v1\n{}")
+    write(tmp_path, "metadata", b'{"id":"x"}')
+    return tmp_path
+
+
+OF_NAMED = ["offsets/0", "offsets/1", "sources/a/0", "sources/a/1", "sources/b/0", "sources/c/0"]
+
+
+@pytest.mark.parametrize(
+    ("torn", "last_batch", "gone"),
+    [
+        (None, 0, []),
+        ("sources/c/0", 0, ["offsets/1", "sources/c/0"]),  # the state does not know of c yet
+        ("sources/c/0", 1, []),
+        ("sources/a/0", 0, []),
+        ("offsets/1", 0, ["offsets/1"]),
+    ],
+)
+def test_logs_of_named_sources_are_mended(named, torn, last_batch, gone):
+    if torn is not None:
+        (named / torn).write_bytes(b"v")
+    SparkLogSync(named).mend(last_batch)
+    assert entries(named) == [name for name in OF_NAMED if name not in gone]
+
+
+def test_logs_of_named_sources_are_synced(named, monkeypatch):
+    synced = []
+    monkeypatch.setattr(LogFolder, "sync", lambda log, names: synced.extend((log.folder.name, n) for n in names))
+    SparkLogSync(named).sync()
+    assert {("a", "1"), ("b", "0"), ("c", "0"), ("offsets", "1")} <= set(synced)
+
+
+@pytest.mark.parametrize(
+    ("sources", "last_batch", "is_there"),
+    [((), 0, True), ("ac", 0, True), ("a", 0, False), ("abc", 0, False), ("ab", 1, True)],
+)
+def test_a_batch_that_was_planned_for_other_sources_is_planned_again(named, sources, last_batch, is_there):
+    SparkLogSync(named).mend(last_batch, sources)
+    assert ("offsets/1" in entries(named)) is is_there
+    assert entries(named)[-4:] == OF_NAMED[-4:]

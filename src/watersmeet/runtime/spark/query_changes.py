@@ -9,7 +9,7 @@ it leaves the old query in force, and one that dies after it the new one.
 | select list, HAVING                | yes                                                                             |
 | names and types of result columns  | for sinks without a schema: foreachBatch, memory, console, noop                 |
 | the sink, partitionBy, output mode | no                                                                              |
-| the streams                        | no: Spark's offsets name sources by position                                    |
+| the streams                        | if all sources had names from the first start on (`source_names.py`)            |
 """
 
 from __future__ import annotations
@@ -37,6 +37,14 @@ from watersmeet.runtime.spark.options import JoinOptions
 from watersmeet.runtime.spark.output_marks import output_marks
 from watersmeet.runtime.spark.outside import Outside
 from watersmeet.runtime.spark.results import ResultPath
+from watersmeet.runtime.spark.source_names import (
+    Names,
+    Sources,
+    known_by,
+    names_of,
+    refused_streams,
+    require_same_sources,
+)
 from watersmeet.state.checkpoint import Checkpoint
 from watersmeet.state.manifest import PlanText
 from watersmeet.state.query_file import Written
@@ -44,6 +52,7 @@ from watersmeet.state.query_identity import Identity, another_output
 
 WITHOUT_SCHEMA = ("foreachbatch", "memory", "console", "noop")
 OF_ANY_SINK = ("select list", "having")
+AS_IT_WAS = "use a new checkpointLocation, or leave this part of the query as it was"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +104,8 @@ class Found:
     schema: StructType
     written: Written
     """The query as the checkpoint is to remember it."""
+    names: Names | None
+    """The names of its sources, if Spark is to know them by name."""
     change: QueryChange | None
 
 
@@ -106,15 +117,20 @@ def found_in(checkpoint: Checkpoint, start: Start) -> Found:
     marks = query_marks(query, plan)
     output = output_marks(query, schema, start.mode, start.target, start.partition_by)
     identity = checkpoint.identified(marks, marks_of_format_1(query, plan), output)
-    change = change_of(start, identity, known, checkpoint.location)
+    sources = Sources(known_by(checkpoint.spark_log, identity.texts), names_of(start.join.frames_by_name))
+    require_same_sources(sources, start.join.spark, checkpoint.location)
+    change = change_of(start, identity, known, checkpoint.location, sources)
     if change is None:
         identity.require_same(checkpoint.location)
     else:
         plan = change.goal.new.plan
-    return Found(known is None, plan, schema, Written(marks | output, texts_of(start.join, schema)), change)
+    written = Written(marks | output, {**texts_of(start.join, schema), **sources.texts()})
+    return Found(known is None, plan, schema, written, sources.names, change)
 
 
-def change_of(start: Start, identity: Identity, known: PlanText | None, location: Path) -> QueryChange | None:
+def change_of(
+    start: Start, identity: Identity, known: PlanText | None, location: Path, sources: Sources
+) -> QueryChange | None:
     """The change that leads from the checkpoint's query to this one; None if they are the same, or if a change is to be
     refused. One that cannot be made is refused here, with its reasons."""
     differing, options = identity.differing, start.options
@@ -136,13 +152,13 @@ def change_of(start: Start, identity: Identity, known: PlanText | None, location
         raise _refused(f"the code of {', '.join(codes)} has changed, and only its name is kept: use another name")
     if "intervals" in {*identity.made_for, *identity.asked}:
         raise _refused("aggregates with confidence intervals count all rows since the first start")
-    if plan.names != tuple(stream.name for stream in start.planner.query.streams):
-        raise _refused("streams may not be added or dropped: Spark keeps the offsets of sources by their position")
-    found = "; ".join(map(str, changes(identity.made_for, identity.asked)))
+    if (found := refused_streams(sources, start.planner.query, query)) is not None:
+        raise _refused(*found)
+    reason = "; ".join(map(str, changes(identity.made_for, identity.asked)))
     goal = ChangeQuery(
         query,
         PlannedQuery(start.planner.query, start.planner.plan_of_change(known)),
-        f"the query has changed: {found}",
+        f"the query has changed: {reason}",
         stuffs=options.on_change == "stuff",
     )
     goal.carry(plan)
@@ -182,9 +198,9 @@ def _unreadable(reason: str) -> CheckpointError:
     )
 
 
-def _refused(reason: str) -> CheckpointError:
+def _refused(reason: str, hint: str = AS_IT_WAS) -> CheckpointError:
     return CheckpointError(
         f"the query cannot be changed: {reason}",
-        hint="use a new checkpointLocation, or leave this part of the query as it was",
+        hint=hint,
         error_class="CANNOT_CHANGE_QUERY",
     )

@@ -1,7 +1,8 @@
 """From streaming DataFrames to one: derive columns, cast keys, mark the rows that the filters keep, all in the JVM.
 
-Streams are united in name order, because Spark's source offsets are positional. The result is in the *source frame*
-(`plan/frame.py`), which depends on no plan: `frames.py` turns it into frames of a plan, micro-batch by micro-batch.
+Streams are united in name order, because Spark's source offsets are positional unless sources have names. The result is
+in the *source frame* (`plan/frame.py`), which depends on no plan: `frames.py` turns it into frames of a plan,
+micro-batch by micro-batch.
 """
 
 from __future__ import annotations

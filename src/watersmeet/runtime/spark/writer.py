@@ -41,6 +41,7 @@ from watersmeet.runtime.spark.sink_choice import AskedSink, sink_of, table_sink
 from watersmeet.runtime.spark.sinks import Sink, SinkRun
 from watersmeet.runtime.spark.slot_work import Folders
 from watersmeet.runtime.spark.source import unite
+from watersmeet.runtime.spark.source_names import all_names, start_by_name
 from watersmeet.runtime.spark.stopping import interruptible
 from watersmeet.runtime.spark.storable import require_storable
 from watersmeet.runtime.spark.triggers import FINITE_TRIGGERS, checked_trigger
@@ -249,7 +250,7 @@ class JoinStreamWriter:
             plan, schema, change = found.plan, found.schema, found.change
             last = checkpoint.latest(plan)
             coordinator = coordinator_of(plan, planner, options, last)
-            checkpoint.mend_spark_log()
+            checkpoint.mend_spark_log(all_names(found.names))
             require_tied(checkpoint)
             require_storable(schema)
             sink = make_sink(schema)
@@ -314,7 +315,8 @@ class JoinStreamWriter:
                 writer = writer.trigger(**self._trigger)
             if self._query_name:
                 writer = writer.queryName(self._query_name)
-            inner = start_with_quick_log_files(spark, writer.start)
+            begin = writer.start if found.names is None else partial(start_by_name, spark, writer.start)
+            inner = start_with_quick_log_files(spark, begin)
         except BaseException:
             driver.close()
             if watcher is not None:
