@@ -31,6 +31,7 @@ from watersmeet.engine.on_demand import few_runs
 from watersmeet.engine.opening import open_state, read_state
 from watersmeet.engine.partials import Joined, Partials
 from watersmeet.engine.statistics import Tally
+from watersmeet.engine.weights import merging_of, with_combined
 from watersmeet.engine.work import Scratch
 from watersmeet.epoch.task import SlotReport, SlotTask, stores_of
 from watersmeet.plan.completion import lacking, pinned
@@ -117,7 +118,8 @@ def rebuild_step(
         scratch = Scratch(tiers.folder_of_scratch(), cleanup)
         taken: Rows = [[] for _ in stage.inputs]
         for chunk in chunks:
-            for number, runs in enumerate(deltas_of(chunk, plan, task.stage, None, tally)):
+            deltas = deltas_of(chunk, plan, task.stage, None, tally)
+            for number, runs in enumerate(with_combined(plan, task.stage, deltas)):
                 taken[number] += [scratch.keep(number, run) for run in runs]
         with tally.spent_on(BUILD_NS):
             if stage.hops:
@@ -129,7 +131,8 @@ def rebuild_step(
                 rows = yield from _rebuilt_by_nodes(plan, task, held, taken, scratch)
         built = [(store, run) for store in task.build for run in rows[store]]
         copies = Scratch(tiers.folder_of_scratch(), cleanup)
-        report = fold(plan, task, layers, [built], tiers, tally, merging, keep=copies.keep)
+        merge = merging_of(plan, task.stage)
+        report = fold(plan, task, layers, [built], tiers, tally, merging, merge, keep=copies.keep)
     return unheard(report)
 
 

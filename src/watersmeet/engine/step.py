@@ -33,6 +33,7 @@ from watersmeet.engine.partials import Joined
 from watersmeet.engine.rebuild import completing, pinned_runs, rebuild_step, unheard
 from watersmeet.engine.sides import Sides
 from watersmeet.engine.statistics import Tally
+from watersmeet.engine.weights import merging_of, with_combined
 from watersmeet.engine.work import Scratch, Work
 from watersmeet.epoch.pairs import add_rows
 from watersmeet.epoch.task import InputRows, NodeInput, SlotReport, SlotTask, stores_of
@@ -89,7 +90,8 @@ def step(
             run = _run_sides if plan.stages[task.stage].successors else _run_nodes
             arrived = yield from run(plan, task, spilled, inbox, tiers, tally, scratch)
         copies = Scratch(tiers.folder_of_scratch(), cleanup)
-        report = fold(plan, task, spilled.layers, arrived, tiers, tally, merging, spilled=spilled, keep=copies.keep)
+        merge = merging_of(plan, task.stage)
+        report = fold(plan, task, spilled.layers, arrived, tiers, tally, merging, merge, spilled, copies.keep)
         return unheard(report) if plan.stages[task.stage].is_built else report
 
 
@@ -107,6 +109,7 @@ def _deltas(
         with tally.spent_on(INSERT_NS):
             watermark_us = None if task.is_old else task.watermark_us
             deltas = deltas_of(chunk, plan, task.stage, watermark_us, tally)
+            deltas = with_combined(plan, task.stage, deltas)
         yield deltas
 
 
