@@ -5,7 +5,7 @@ from tests.mutants import Mutant
 WEIGHT_MUTANTS = [
     Mutant(
         "weights are forgotten",
-        "engine.weights:_product",
+        "engine.combined_rows:_product",
         "found = found * field_of(joined, weight).to_numpy()",
         "pass",
     ),
@@ -23,17 +23,17 @@ WEIGHT_MUTANTS = [
     ),
     Mutant(
         "rows of different event times are combined",
-        "engine.weights:combined_rows",
+        "engine.combined_rows:combined_rows",
         "ranks if run.codes is None else run.codes[rows]",
         "ranks",
     ),
     Mutant(
         "a NULL is counted with the combined rows",
-        "engine.weights:part_of_rows",
+        "engine.combined_rows:part_of_rows",
         "None if column is None else 0",
         "None if column is None or part.made == 'known' else 0",
     ),
-    Mutant("rows that differ are combined", "engine.weights:combined_rows", ", *others]", "]"),
+    Mutant("rows that differ are combined", "engine.combined_rows:combined_rows", ", *others]", "]"),
     Mutant(
         "results of both tracks have the weights of one",
         "plan.weights:_of_both",

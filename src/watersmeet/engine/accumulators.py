@@ -45,7 +45,7 @@ class JoinedRows:
     times: Ints | None
     row_ids: Sequence[Hashes] = ()
     made: Mapping[int, pa.Array] = field(default_factory=dict)
-    """By number, accumulators that are made already (`engine/weights.py`)."""
+    """By number, accumulators that are made already (`engine/combined_rows.py`)."""
 
     def in_parts(self, rows_max: int) -> Iterator[JoinedRows]:
         for start in range(0, self.rows, rows_max):

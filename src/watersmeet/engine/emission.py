@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.engine.accumulators import JoinedRows, accumulate, rows_at_once
+from watersmeet.engine.combined_rows import field_of, weighed
 from watersmeet.engine.expressions import compute
 from watersmeet.engine.marks import marks_of_results
 from watersmeet.engine.partials import Joined
-from watersmeet.engine.weights import field_of, weighed
 from watersmeet.plan.aggregate import AggregatePlan
 from watersmeet.plan.frame import STAGE, STREAM, TIME, pool_name
 from watersmeet.plan.layout import KeyValue, StoreLayout

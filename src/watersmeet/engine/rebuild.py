@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.engine.bound import Bound
+from watersmeet.engine.combined_rows import merging_of, with_combined
 from watersmeet.engine.compaction import Merging
 from watersmeet.engine.emission import Emitted, emit, runs_of
 from watersmeet.engine.expressions import evaluate
@@ -31,7 +32,6 @@ from watersmeet.engine.on_demand import few_runs
 from watersmeet.engine.opening import open_state, read_state
 from watersmeet.engine.partials import Joined, Partials
 from watersmeet.engine.statistics import Tally
-from watersmeet.engine.weights import merging_of, with_combined
 from watersmeet.engine.work import Scratch
 from watersmeet.epoch.task import SlotReport, SlotTask, stores_of
 from watersmeet.plan.completion import lacking, pinned

@@ -18,6 +18,7 @@ from contextlib import ExitStack
 
 import pyarrow as pa
 
+from watersmeet.engine.combined_rows import merging_of, with_combined
 from watersmeet.engine.compaction import Merging
 from watersmeet.engine.emission import Emitted, emit
 from watersmeet.engine.fold import DEFAULT_MERGING, fold
@@ -33,7 +34,6 @@ from watersmeet.engine.partials import Joined
 from watersmeet.engine.rebuild import completing, pinned_runs, rebuild_step, unheard
 from watersmeet.engine.sides import Sides
 from watersmeet.engine.statistics import Tally
-from watersmeet.engine.weights import merging_of, with_combined
 from watersmeet.engine.work import Scratch, Work
 from watersmeet.epoch.pairs import add_rows
 from watersmeet.epoch.task import InputRows, NodeInput, SlotReport, SlotTask, stores_of

@@ -9,9 +9,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from watersmeet.engine.combined_rows import part_of_rows
 from watersmeet.engine.expressions import evaluate
 from watersmeet.engine.inbox import normalise_key
-from watersmeet.engine.weights import part_of_rows
 from watersmeet.epoch.task import Intake, Outcome, SlotReport, intake_of
 from watersmeet.errors import QueryError
 from watersmeet.plan.frame import HASH, STAGE, STREAM, TIME, pool_name
