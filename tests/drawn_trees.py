@@ -1,10 +1,14 @@
 """Hypothesis strategies for join trees: any shape over the streams of a query, and shapes for the slots in turn."""
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from hypothesis import strategies as st
 
+from tests.scenarios import Scenario
 from watersmeet.adaptation.migration import STRATEGIES
+from watersmeet.plan.default_tree import default_tree
 from watersmeet.plan.keys import node_key
 from watersmeet.plan.stages import plan_join
 from watersmeet.plan.tree import Join, Leaf, Tree, streams_of, tree_text
@@ -29,6 +33,24 @@ def trees(draw: st.DrawFn, query: JoinQuery) -> tuple[str, ...]:
         trees += [other for other in others if _stage_order(query, other) == _stage_order(query, tree)]
         plan_join(query, tuple(trees), partitions=1)  # must be accepted
     return tuple(tree_text(t, names) for t in trees)
+
+
+@st.composite
+def with_weights(draw: st.DrawFn, scenario: Scenario) -> Scenario:
+    """The scenario with plans in which some streams keep combined rows, or rows with weights."""
+    names = [stream.name for stream in scenario.streams]
+    words = draw(_words(names))
+    trees = scenario.trees or (tree_text(default_tree(scenario.query), names),)
+    schedule = (replace(epoch, migrate=_worded(epoch.migrate, draw(_words(names)))) for epoch in scenario.schedule)
+    return replace(scenario, trees=tuple(_worded(tree, words) for tree in trees), schedule=tuple(schedule))
+
+
+def _words(names: Sequence[str]) -> st.SearchStrategy[dict[str, str]]:
+    return st.fixed_dictionaries({name: st.sampled_from(("", "", "group", "group", "weighted")) for name in names})
+
+
+def _worded(text: str, words: Mapping[str, str]) -> str:
+    return re.sub(r"\b[a-e]\b", lambda name: f"{words[name[0]]}({name[0]})" if words[name[0]] else name[0], text)
 
 
 @st.composite

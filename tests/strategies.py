@@ -19,7 +19,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from tests.acting import HASHES
-from tests.drawn_trees import migration_ways, trees
+from tests.drawn_trees import migration_ways, trees, with_weights
 from tests.scenarios import ALL_GROUPS, UTC, Epoch, Scenario, Setting, table_of
 from watersmeet.adaptation.ledger import UPKEEPS
 from watersmeet.adaptation.spill_policies import POLICIES
@@ -154,13 +154,10 @@ def aggregate_scenarios(draw: st.DrawFn) -> Scenario:
             for epoch in schedule
         )
     select = [f"{call} AS x{i}" for i, call in enumerate(calls)] or [_selected(group_by[0])]
-    return replace(
-        asked,
-        select=tuple(select),
-        group_by=tuple(dict.fromkeys(group_by)),
-        mode=draw(st.sampled_from(modes)),
-        schedule=schedule,
-    )
+    grouped = tuple(dict.fromkeys(group_by))
+    mode = draw(st.sampled_from(modes))
+    found = replace(asked, select=tuple(select), group_by=grouped, mode=mode, schedule=schedule)
+    return draw(with_weights(found)) if draw(st.booleans()) else found
 
 
 def _selected(key: str) -> str:

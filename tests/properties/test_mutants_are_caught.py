@@ -27,11 +27,12 @@ from tests.small_scenarios import small_scenarios
 from tests.spill_mutants import SPILL_MUTANTS
 from tests.storage_mutants import STORAGE_MUTANTS
 from tests.strategies import aggregate_scenarios, scenarios
+from tests.weight_mutants import WEIGHT_MUTANTS
 
 JOINS, AGGREGATES = load_scenarios(), load_scenarios(aggregates=True)
 JOIN_MUTANTS = {mutant.name: mutant for mutant in MUTANTS + INTERVAL_MUTANTS + SPILL_MUTANTS + STORAGE_MUTANTS}
 PLAN_MUTANTS = {mutant.name: mutant for mutant in MIGRATION_MUTANTS}
-GROUP_MUTANTS = {mutant.name: mutant for mutant in AGGREGATE_MUTANTS}
+GROUP_MUTANTS = {mutant.name: mutant for mutant in AGGREGATE_MUTANTS + WEIGHT_MUTANTS}
 DRIVER_MUTANTS = {mutant.name: (check, mutant) for check, some in PROTOCOL_MUTANTS.items() for mutant in some}
 OFTEN = (
     "a chunk forgets earlier chunks",

@@ -38,6 +38,7 @@ from watersmeet.plan.handover import is_handed_over
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.plan.state_matching import Built, leaf_stores, pins, rebuild
 from watersmeet.plan.transition import feeds_of, in_transition, is_parallel, running_alone, side_by_side
+from watersmeet.plan.weights import taken_apart
 from watersmeet.state.groups import Groups
 from watersmeet.state.manifest import Manifest
 
@@ -53,6 +54,7 @@ CHUNKS_MAX = 24
 """The most chunks of a migration: an epoch costs something, however few rows it reads."""
 NEVER_ENDS = "a stream without a window keeps its rows for ever, so the old plan would never end"
 OTHER_STAGES = "rows would have to be exchanged first"
+TAKEN_APART = "stored rows of {} are combined, and not taken apart again"
 
 
 def strategy_named(name: str) -> str:
@@ -65,7 +67,10 @@ def strategy_named(name: str) -> str:
 
 def unfit_because(plan: JoinPlan, new: JoinPlan, strategy: str, slots: int) -> str | None:
     """Why a strategy cannot lead from one plan to another; None if it can."""
-    if strategy == PARALLEL_TRACK and any(layout.span_us is None for layout in leaf_stores(new).values()):
+    never_ends = any(layout.span_us is None for layout in leaf_stores(new).values())
+    if (streams := _taken_apart(plan, new)) and (never_ends or strategy not in (AUTO, PARALLEL_TRACK)):
+        return TAKEN_APART.format(" and ".join(streams))
+    if strategy == PARALLEL_TRACK and never_ends:
         return NEVER_ENDS
     if strategy == JUST_IN_TIME:
         return OTHER_STAGES if needs_exchange(plan, new, slots) else None
@@ -74,11 +79,16 @@ def unfit_because(plan: JoinPlan, new: JoinPlan, strategy: str, slots: int) -> s
 
 def require_fit(plan: JoinPlan, new: JoinPlan, strategy: str, slots: int) -> None:
     if (reason := unfit_because(plan, new, strategy, slots)) is not None:
-        raise OptionError(
-            f"strategy {strategy} does not fit: {reason}",
-            hint=f"use {BACKFILL}, which goes on emitting as well, or {MOVING_STATE}",
-            error_class="STRATEGY_DOES_NOT_FIT",
-        )
+        hint = f"use {BACKFILL}, which goes on emitting as well, or {MOVING_STATE}"
+        if streams := _taken_apart(plan, new):
+            is_lasting = unfit_because(plan, new, PARALLEL_TRACK, slots) is not None
+            weighted = f"write weighted({streams[0]}) in the plan, which combines no more rows"
+            hint = weighted if is_lasting else f"use {PARALLEL_TRACK}"
+        raise OptionError(f"strategy {strategy} does not fit: {reason}", hint=hint, error_class="STRATEGY_DOES_NOT_FIT")
+
+
+def _taken_apart(plan: JoinPlan, new: JoinPlan) -> list[str]:
+    return taken_apart(plan.names, plan.trees[0], new.trees[0])
 
 
 def chosen(
@@ -87,12 +97,15 @@ def chosen(
     """The strategy of a migration, and its reason. `batch_s` is the CPU time of a micro-batch on a slot; None if it is
     not known."""
     strategy, reason = goal.strategy, goal.reason
+    if strategy == AUTO and _taken_apart(plan, goal.plan):
+        return PARALLEL_TRACK, reason
     if strategy == AUTO:
         if is_overloaded or batch_s is None or is_short(predicted_s(plan, last, goal.plan), batch_s):
             return MOVING_STATE, reason
         return BACKFILL if needs_exchange(plan, goal.plan, last.slots) else JUST_IN_TIME, reason
     if (unfit := unfit_because(plan, goal.plan, strategy, last.slots)) is not None:
-        return BACKFILL, f"{reason}; not {strategy}: {unfit}"
+        otherwise = PARALLEL_TRACK if _taken_apart(plan, goal.plan) else BACKFILL
+        return otherwise, f"{reason}; not {strategy}: {unfit}"
     return strategy, reason
 
 
@@ -108,9 +121,12 @@ def first_step(
 ) -> Epoch | None:
     """The next epoch on the way to the plan of the goal; None if the query runs by it already, or a migration is under
     way. An entry of a script gets an epoch even then, so that the manifest records it. If the strategy does not fit,
-    the migration is a backfill. `batch_s`, `is_overloaded`: see `chosen`."""
+    the migration is a backfill, or on a parallel track if only that leads there; a script or an option that asks for
+    what no strategy can do gets an epoch that changes nothing. `batch_s`, `is_overloaded`: see `chosen`."""
     if last.migration is not None or (entry is None and plan_as_text(goal.plan) == last.plan):
         return None
+    if _taken_apart(plan, goal.plan) and (unfit := unfit_because(plan, goal.plan, PARALLEL_TRACK, last.slots)):
+        return _refused(plan, last, goal, unfit, entry)
     if orders := _draining(plan, last, bytes_at_once):
         return Cleaning(orders, goal.reason)
     how = rebuild(plan, goal.plan, last.slots)
@@ -118,6 +134,15 @@ def first_step(
     if strategy == MOVING_STATE or how.is_free:
         return Build(goal.plan, how, strategy, reason, entry, goal.asked)
     return Switch(_begun(plan, last, goal.plan, strategy), "begin", strategy, reason, entry, goal.asked)
+
+
+def _refused(plan: JoinPlan, last: Manifest, goal: Migrate, unfit: str, entry: int | None) -> Epoch | None:
+    """An epoch that changes nothing, so that the manifest records a wish that cannot be carried out; None if nobody
+    waits for that."""
+    if entry is None and goal.asked is None:
+        return None
+    how = rebuild(plan, plan, last.slots)
+    return Build(plan, how, MOVING_STATE, f"{goal.reason}; refused: {unfit}", entry, goal.asked)
 
 
 def step_of_change(

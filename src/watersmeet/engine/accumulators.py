@@ -6,8 +6,8 @@ rows, rows of runs and panes of windows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from decimal import ROUND_HALF_UP, Decimal, localcontext
 
 import numpy as np
@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 from watersmeet.engine.inbox import normalise_key
 from watersmeet.engine.sketch import sketch
 from watersmeet.errors import WatersmeetError
-from watersmeet.plan.aggregate import Accumulator, AggregatePlan, Finish
+from watersmeet.plan.accumulator import Accumulator
+from watersmeet.plan.aggregate import AggregatePlan, Finish
 from watersmeet.query.types import is_decimal, is_floating
 from watersmeet.state.moments import EARLIEST_US, LATEST_US
 from watersmeet.state.run import Hashes, Ints, take
@@ -43,6 +44,8 @@ class JoinedRows:
     arguments: Sequence[pa.Array]
     times: Ints | None
     row_ids: Sequence[Hashes] = ()
+    made: Mapping[int, pa.Array] = field(default_factory=dict)
+    """By number, accumulators that are made already (`engine/combined_rows.py`)."""
 
     def in_parts(self, rows_max: int) -> Iterator[JoinedRows]:
         for start in range(0, self.rows, rows_max):
@@ -53,6 +56,7 @@ class JoinedRows:
                 [argument[part] for argument in self.arguments],
                 None if self.times is None else self.times[part],
                 [ids[part] for ids in self.row_ids],
+                {number: values[part] for number, values in self.made.items()},
             )
 
 
@@ -72,7 +76,8 @@ def accumulate(plan: AggregatePlan, joined: JoinedRows) -> tuple[pa.RecordBatch,
         grouped.insert(0, pa.array(joined.times - joined.times % np.int64(plan.pane_us)))
     numbers, first = group_numbers(grouped, rows)
     plain = [i for i, a in enumerate(plan.accumulators) if a.combine != "add"]
-    made = [make(plan.accumulators[i], joined.arguments, rows) for i in plain]
+    done = joined.made
+    made = [done[i] if i in done else make(plan.accumulators[i], joined.arguments, rows) for i in plain]
     found = dict(zip(plain, reduce(numbers, len(first), made, [plan.accumulators[i] for i in plain]), strict=True))
     found |= _sketches(plan, joined, numbers, len(first))
     columns = [take(column, first) for column in grouped]

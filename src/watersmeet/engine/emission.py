@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.engine.accumulators import JoinedRows, accumulate, rows_at_once
+from watersmeet.engine.combined_rows import field_of, weighed
 from watersmeet.engine.expressions import compute
 from watersmeet.engine.marks import marks_of_results
 from watersmeet.engine.partials import Joined
@@ -57,11 +58,14 @@ def _rows(columns: Sequence[pa.Array], schema: pa.Schema, rows: int) -> pa.Recor
 
 def _accumulated(plan: AggregatePlan, joined: Joined) -> Iterator[pa.RecordBatch]:
     """Results of the join, accumulated by group within this chunk."""
-    keys, arguments = ([_computed(value, joined) for value in values] for values in (plan.keys, plan.arguments))
+    keys = [_computed(value, joined) for value in plan.keys]
+    unread = plan.unread_arguments
+    arguments = [pa.nulls(joined.rows) if i in unread else _computed(v, joined) for i, v in enumerate(plan.arguments)]
     row_ids = () if plan.confidence is None else plan.confidence.row_ids
     ids = [joined.column(column).to_numpy().view(np.uint64) for column in row_ids]
     times = None if plan.window is None else joined.partials.latest
-    for part in JoinedRows(joined.rows, keys, arguments, times, ids).in_parts(rows_at_once(plan)):
+    rows = JoinedRows(joined.rows, keys, arguments, times, ids, weighed(plan, joined, arguments))
+    for part in rows.in_parts(rows_at_once(plan)):
         yield accumulate(plan, part)[0]
 
 
@@ -79,7 +83,7 @@ def runs_of(joined: Joined, layout: StoreLayout, partitions: int) -> list[Run]:
 
 
 def _payload(joined: Joined, layout: StoreLayout, partitions: int) -> list[pa.Array]:
-    columns = [joined.column(field) for field, source in layout.sources if source.kind == "payload"]
+    columns = [field_of(joined, field) for field, source in layout.sources if source.kind == "payload"]
     if layout.limit is not None:
         assert joined.partials.last is not None
         columns.append(pa.array(limits_of_last(joined.partials.last)))

@@ -16,6 +16,7 @@ from watersmeet.plan.keys import Key
 from watersmeet.plan.layout import Field
 from watersmeet.plan.nodes import NodePlan
 from watersmeet.plan.partitioning import group_of
+from watersmeet.plan.weights import Part
 from watersmeet.query.expressions import Column
 from watersmeet.state.generation_column import Numbers
 from watersmeet.state.run import Ints, Mask, Run, take
@@ -108,6 +109,6 @@ def field_values(node: NodePlan, delta: Run, partials: Partials, field: Field, o
 
 
 def _holder(node: NodePlan, partials: Partials, field: Field) -> int:
-    if isinstance(field, Column):
+    if isinstance(field, Column | Part):
         return node.input_of(field.stream)
     return next(i for i in partials.bound if any(known == field for known, _ in node.inputs[i].sources))

@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.engine.bound import Bound
+from watersmeet.engine.combined_rows import merging_of, with_combined
 from watersmeet.engine.compaction import Merging
 from watersmeet.engine.emission import Emitted, emit, runs_of
 from watersmeet.engine.expressions import evaluate
@@ -122,7 +123,8 @@ def rebuild_step(
         scratch = Scratch(tiers.folder_of_scratch(), cleanup)
         taken: Rows = [[] for _ in stage.inputs]
         for chunk in chunks:
-            for number, runs in enumerate(deltas_of(chunk, plan, task.stage, None, tally)):
+            deltas = deltas_of(chunk, plan, task.stage, None, tally)
+            for number, runs in enumerate(with_combined(plan, task.stage, deltas)):
                 taken[number] += [scratch.keep(number, run) for run in runs]
         with tally.spent_on(BUILD_NS):
             if stage.hops:
@@ -134,7 +136,8 @@ def rebuild_step(
                 rows = yield from rebuilt_by_nodes(plan, task, held, taken, scratch)
         built = [(store, run) for store in task.build for run in rows[store]]
         copies = Scratch(tiers.folder_of_scratch(), cleanup)
-        report = fold(plan, task, layers, [built], tiers, tally, merging, keep=copies.keep)
+        merge = merging_of(plan, task.stage)
+        report = fold(plan, task, layers, [built], tiers, tally, merging, merge, keep=copies.keep)
     return report_of_building(report)
 
 

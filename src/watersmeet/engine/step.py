@@ -18,6 +18,7 @@ from contextlib import ExitStack
 
 import pyarrow as pa
 
+from watersmeet.engine.combined_rows import merging_of, with_combined
 from watersmeet.engine.compaction import Merging
 from watersmeet.engine.emission import Emitted, emit
 from watersmeet.engine.fold import DEFAULT_MERGING, fold
@@ -89,7 +90,8 @@ def step(
             run = _run_sides if plan.stages[task.stage].successors else _run_nodes
             arrived = yield from run(plan, task, spilled, inbox, tiers, tally, scratch)
         copies = Scratch(tiers.folder_of_scratch(), cleanup)
-        report = fold(plan, task, spilled.layers, arrived, tiers, tally, merging, spilled=spilled, keep=copies.keep)
+        merge = merging_of(plan, task.stage)
+        report = fold(plan, task, spilled.layers, arrived, tiers, tally, merging, merge, spilled, copies.keep)
         return report_of_building(report) if plan.stages[task.stage].is_built else report
 
 
@@ -107,6 +109,7 @@ def _deltas(
         with tally.spent_on(INSERT_NS):
             watermark_us = None if task.is_old else task.watermark_us
             deltas = deltas_of(chunk, plan, task.stage, watermark_us, tally)
+            deltas = with_combined(plan, task.stage, deltas)
         yield deltas
 
 

@@ -6,19 +6,8 @@ An *accumulator* is a column of the store of groups. Two of one group combine by
 So rows, parts of batches, epochs and layers of state all combine in the same way, in any order. The store is merged,
 kept in memory and recovered like the store of a join input.
 
-| aggregate         | accumulators                                                                                    |
-|-------------------|-------------------------------------------------------------------------------------------------|
-| COUNT(*)          | rows                                                                                            |
-| COUNT(x)          | rows in which x is not NULL                                                                     |
-| SUM(x), AVG(x)    | that count, and the sum: for BIGINT of its high and low halves (no sum of halves overflows),    |
-|                   | for DECIMAL with all digits of Arrow                                                            |
-| MIN(x), MAX(x)    | the least or greatest; of floats an integer in their order, NaN being the greatest as in Spark, |
-|                   | of intervals their microseconds                                                                 |
-| COUNT(DISTINCT x) | the list of distinct values                                                                     |
-| with an interval  | as doubles: the sum, the sum of magnitudes, and a sketch (`engine/sketch.py`); for AVG also     |
-|                   | those of the count                                                                              |
-
-The groups of a windowed aggregation are kept by *pane*: every window is made of whole panes, as long as possible.
+Which an aggregate needs is in `plan/accumulator.py`. The groups of a windowed aggregation are kept by *pane*: every
+window is made of whole panes, as long as possible.
 """
 
 from __future__ import annotations
@@ -31,9 +20,11 @@ from typing import Literal, TypeAlias
 import pyarrow as pa
 
 from watersmeet.errors import QueryError
+from watersmeet.plan.accumulator import Accumulator, Combine, Made, engine_aggregates, needed
 from watersmeet.plan.keys import GROUPS_KEY
 from watersmeet.plan.layout import StoreLayout
 from watersmeet.plan.tree import Join
+from watersmeet.plan.weights import Weighing, weighings
 from watersmeet.query.aggregates import (
     WINDOW,
     Aggregate,
@@ -46,34 +37,15 @@ from watersmeet.query.aggregates import (
 )
 from watersmeet.query.confidence import BOUNDS, bound_column
 from watersmeet.query.logical import JoinQuery
-from watersmeet.query.types import is_decimal, is_duration, is_floating, spark_name
+from watersmeet.query.types import spark_name
 
 OutputMode: TypeAlias = Literal["append", "update", "complete"]
-Combine: TypeAlias = Literal["sum", "min", "max", "unite", "add"]
-Made: TypeAlias = Literal["rows", "known", "value", "high", "low", "ordered", "magnitude", "sketch", "known sketch"]
 
 PANE = "_pane"
 NULL_FLAG = "_null"
 GROUPS_LABEL = "groups"
-DIGITS_MAX = 38
 SKETCH_BUCKETS = 64
 """Numbers per set of streams in a sketch, a power of two; part of the format of a checkpoint."""
-SAFE_DIGITS = 28
-"""With at most this many digits, no realistic sum of a DECIMAL has more than Arrow's 38."""
-
-
-@dataclass(frozen=True, slots=True)
-class Accumulator:
-    """A column of the store of groups: how it is made from the value of an argument, and how two combine.
-
-    rows: 1.  known: 1 unless NULL.  value: as it is.  high, low: the halves of an integer.  ordered: a float as an
-    integer of the same order.  magnitude: without its sign.  sketch: of values, or of known ones, with row ids.
-    """
-
-    made: Made
-    argument: int | None
-    combine: Combine
-    type: pa.DataType
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +91,8 @@ class AggregatePlan:
     layout: StoreLayout
     confidence: Confidence | None = None
     intervals: tuple[IntervalPlan, ...] = ()
+    weighings: tuple[Weighing | None, ...] = ()
+    """By accumulator, if joined rows have weights."""
 
     @property
     def pane_us(self) -> int | None:
@@ -161,6 +135,14 @@ class AggregatePlan:
     def sketch_size(self) -> int:
         """The numbers in a sketch: `SKETCH_BUCKETS` for each set of streams."""
         return 0 if self.confidence is None else ((1 << len(self.confidence.totals)) - 1) * SKETCH_BUCKETS
+
+    @property
+    def unread_arguments(self) -> frozenset[int]:
+        """The arguments that joined rows have only parts of."""
+        pairs = zip(self.accumulators, self.weighings, strict=False)
+        return frozenset(
+            a.argument for a, w in pairs if w is not None and w.part is not None and a.argument is not None
+        )
 
     @property
     def is_global(self) -> bool:
@@ -214,10 +196,11 @@ def plan_aggregate(
         window=aggregation.window,
         time_type=time_type,
         mode=mode,
-        by_engine=not query.spark_residuals and all(value.expression is not None for value in aggregation.values),
+        by_engine=engine_aggregates(query),
         layout=StoreLayout(tree, GROUPS_LABEL, GROUPS_KEY, span, (), payload, None),
         confidence=query.confidence,
         intervals=intervals,
+        weighings=weighings(query, tree, accumulators, arguments),
     )
 
 
@@ -264,43 +247,11 @@ def _accumulators(aggregate: Aggregate, arguments: Sequence[Value], known: list[
     if argument is not None:
         value = arguments.index(argument)
     numbers = []
-    for accumulator in _needed(aggregate, argument, value):
+    for accumulator in needed(aggregate, value):
         if accumulator not in known:
             known.append(accumulator)
         numbers.append(known.index(accumulator))
     return tuple(numbers)
-
-
-def _needed(aggregate: Aggregate, argument: Value | None, value: int | None) -> list[Accumulator]:
-    if argument is None:
-        return [Accumulator("rows", None, "sum", pa.int64())]
-    count = Accumulator("known", value, "sum", pa.int64())
-    match aggregate.function:
-        case "count":
-            return [count]
-        case "sum" | "avg":
-            return [count, *_sums(argument.type, value)]
-        case "min" | "max":
-            ordered = is_floating(argument.type)
-            kind = pa.int64() if ordered or is_duration(argument.type) else argument.type
-            return [Accumulator("ordered" if ordered else "value", value, aggregate.function, kind)]
-        case "count_distinct":
-            return [Accumulator("value", value, "unite", pa.list_(argument.type))]
-
-
-def _sums(kind: pa.DataType, value: int | None) -> list[Accumulator]:
-    if is_floating(kind):
-        return [Accumulator("value", value, "sum", pa.float64())]
-    if is_decimal(kind):
-        wide = pa.decimal128(DIGITS_MAX, kind.scale)
-        return [Accumulator("value", value, "sum", wide if kind.precision <= SAFE_DIGITS else _widest(kind))]
-    if kind == pa.int64():
-        return [Accumulator("high", value, "sum", kind), Accumulator("low", value, "sum", kind)]
-    return [Accumulator("value", value, "sum", pa.int64())]
-
-
-def _widest(kind: pa.DataType) -> pa.DataType:
-    return pa.decimal256(76, kind.scale)
 
 
 def _check_mode(aggregation: Aggregation, mode: OutputMode) -> None:

@@ -57,7 +57,7 @@ class StoredStream:
         """The place of a field of the new query in the store; None if it was not kept."""
         if isinstance(wanted, KeyValue):
             return self._key(wanted.key_class)
-        return self._column(wanted)
+        return self._column(wanted) if isinstance(wanted, Column) else None
 
     def carried(self, fields: list[Field]) -> StoreLayout:
         """The store as a source of these fields. Those that it lacks are NULL."""

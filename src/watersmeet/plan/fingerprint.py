@@ -11,6 +11,7 @@ from watersmeet.plan.keys import class_text
 from watersmeet.plan.layout import KeyValue, StoreLayout, fields_above
 from watersmeet.plan.stages import JoinPlan, StagePlan
 from watersmeet.plan.tree import Leaf, tree_text
+from watersmeet.plan.weights import Part
 from watersmeet.query.aggregates import Aggregate, ResultWindow
 from watersmeet.query.expressions import Column, to_text
 from watersmeet.query.logical import JoinQuery
@@ -92,7 +93,11 @@ def kept_names(layout: StoreLayout) -> list[str]:
         if isinstance(field, KeyValue):
             names += [] if source.kind == "key" else [f"key {field.key_class}"]
         else:
-            names.append(field.name if isinstance(layout.tree, Leaf) else f"{field.stream}.{field.name}")
+            names.append(
+                field.name
+                if isinstance(field, Part) or isinstance(layout.tree, Leaf)
+                else f"{field.stream}.{field.name}"
+            )
     return names
 
 

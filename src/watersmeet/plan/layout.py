@@ -32,6 +32,7 @@ import pyarrow as pa
 
 from watersmeet.plan.keys import Key, key_name, key_text, trail
 from watersmeet.plan.tree import Join, Leaf, Tree, streams_of
+from watersmeet.plan.weights import Part, parts_of, summed_columns, weighted_streams
 from watersmeet.query.expressions import Column, columns_of
 from watersmeet.query.logical import JoinQuery
 from watersmeet.query.types import recoverable
@@ -52,7 +53,7 @@ class KeyValue:
     key_class: int
 
 
-Field: TypeAlias = Column | KeyValue
+Field: TypeAlias = Column | KeyValue | Part
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +143,7 @@ def without_mark(layout: StoreLayout) -> StoreLayout:
 def fields_above(query: JoinQuery, tree: Tree) -> list[Field]:
     """The fields of a tree's rows that are read outside of it: selected columns, columns of residual predicates that
     the tree does not bind (a stream binds none), and values of key classes that other streams share. For the whole
-    join: the selected columns."""
+    join: the selected columns. In the place of columns that are only summed: the parts, if rows have weights."""
     inside = streams_of(tree)
     ordinal = {stream.name: i for i, stream in enumerate(query.streams)}
     columns = list(query.read_columns)
@@ -150,6 +151,9 @@ def fields_above(query: JoinQuery, tree: Tree) -> list[Field]:
         if isinstance(tree, Leaf) or not {ordinal[column.stream] for column in columns_of(residual)} <= inside:
             columns += columns_of(residual)
     fields: list[Field] = [column for column in columns if ordinal[column.stream] in inside]
+    for stream in weighted_streams(tree):
+        summed = summed_columns(query, stream)
+        fields = [field for field in fields if field not in summed] + [*parts_of(query, stream)]
     for i, key_class in enumerate(query.classes):
         if key_class.streams & inside and key_class.streams - inside:
             fields.append(KeyValue(i))
@@ -160,12 +164,20 @@ def field_type(query: JoinQuery, field: Field) -> pa.DataType:
     match field:
         case KeyValue(key_class):
             return query.classes[key_class].type
+        case Part():
+            return field.type
         case Column(stream, name):
             return next(s for s in query.streams if s.name == stream).schema.field(name).type
 
 
 def field_name(field: Field) -> str:
-    return f"#{field.key_class}" if isinstance(field, KeyValue) else f"{field.stream}.{field.name}"
+    match field:
+        case KeyValue(key_class):
+            return f"#{key_class}"
+        case Part():
+            return field.name
+        case Column(stream, name):
+            return f"{stream}.{name}"
 
 
 def lay_out(query: JoinQuery, tree: Tree, key: Key, label: str) -> StoreLayout:
@@ -197,6 +209,8 @@ def _component(query: JoinQuery, field: Field, key: Key) -> int | None:
     """The component of the stage's key that has the value of the field, or None."""
     if isinstance(field, KeyValue):
         return key.index(field.key_class) if field.key_class in key else None
+    if isinstance(field, Part):
+        return None
     ordinal = [stream.name for stream in query.streams].index(field.stream)
     for component, number in enumerate(key):
         key_class = query.classes[number]

@@ -11,7 +11,7 @@ from watersmeet.plan.keys import Key
 from watersmeet.plan.layout import StoreLayout, field_type, lay_out
 from watersmeet.plan.probe_orders import NO_ORDERS, ProbeOrders, default_orders
 from watersmeet.plan.residual_order import evaluation_order
-from watersmeet.plan.tree import Join, Tree, streams_of, tree_text
+from watersmeet.plan.tree import Join, Tree, streams_of, tree_text, without_words
 from watersmeet.query.expressions import Expression, columns_of
 from watersmeet.query.logical import JoinQuery
 
@@ -87,7 +87,8 @@ def plan_node(
 
 
 def label_of(query: JoinQuery, tree: Tree) -> str:
-    return tree_text(tree, [stream.name for stream in query.streams])
+    """The shape of a tree, by which its rows are counted, whatever its stores keep."""
+    return tree_text(without_words(tree), [stream.name for stream in query.streams])
 
 
 def _residuals(query: JoinQuery, node: Join) -> tuple[Residual, ...]:

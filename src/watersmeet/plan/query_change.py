@@ -30,6 +30,7 @@ from watersmeet.plan.layout import Field, KeyValue, StoreLayout, StoreName, fiel
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.plan.state_matching import leaf_stores
 from watersmeet.plan.tree import Leaf
+from watersmeet.plan.weights import weighted_streams
 from watersmeet.query.expressions import Column, Expression, columns_of, to_text
 from watersmeet.query.filter_expressions import filter_expression
 from watersmeet.query.logical import JoinQuery
@@ -165,6 +166,8 @@ def _refused(old: PlannedQuery, new: PlannedQuery, *, stuffs: bool) -> Iterator[
     """The reasons why the state cannot follow."""
     if old.plan.partitions != new.plan.partitions:
         yield f"option partitions was {old.plan.partitions}"
+    if weighted := weighted_streams(old.plan.trees[0]):
+        yield f"rows of {' and '.join(old.plan.names[i] for i in weighted)} have weights, made for the query before"
     if old.query.windowed != new.query.windowed:
         then = "has" if old.query.windowed else "has no"
         yield f"the query before {then} windows, and what is stored and dropped depends on that"

@@ -21,7 +21,8 @@ from watersmeet.plan.keys import GROUPS_KEY, Key, node_key
 from watersmeet.plan.layout import BUILD, Field, StoreLayout, field_type, lay_out
 from watersmeet.plan.nodes import NodePlan, label_of, plan_node
 from watersmeet.plan.probe_orders import NO_ORDERS, ProbeOrders
-from watersmeet.plan.tree import Join, Leaf, Tree, nodes_of, streams_of
+from watersmeet.plan.tree import KEPT, Join, Leaf, Tree, nodes_of, streams_of
+from watersmeet.plan.weights import require_weights
 from watersmeet.query.logical import JoinQuery, internal_name
 
 CONSTANT_KEY = pa.int8()
@@ -171,7 +172,7 @@ class JoinPlan:
 
     def places(self, stream: int) -> list[Place]:
         """The inputs that get a stream's rows. They are counted at the first, which is in the running plan."""
-        found = _places([stage.inputs for stage in self.stages], Leaf(stream))
+        found = _places([stage.inputs for stage in self.stages], *(Leaf(stream, kept) for kept in KEPT))
         return sorted(found, key=lambda place: self.stages[place.stage].is_built)
 
     def layouts(self, stage: int, slot: int) -> list[StoreLayout]:
@@ -216,13 +217,12 @@ def plan_join(
     orders: ProbeOrders = NO_ORDERS,
 ) -> JoinPlan:
     """The plan for a tree; with several trees, slots take them in turn, and they may differ only within stages."""
+    require_weights(query, trees[0])
     drafts = [_draft(query, tree, orders) for tree in trees]
     first = drafts[0]
-    for other in drafts[1:]:
-        if exchanges(other) != exchanges(first):
-            raise _different_stages(query, trees)
-    shapes = (tuple(draft[i].shapes[0] for draft in drafts) for i in range(len(first)))
-    stages = tuple(replace(stage, shapes=mine) for stage, mine in zip(first, shapes, strict=True))
+    if any(exchanges(other) != exchanges(first) for other in drafts[1:]):
+        raise _different_stages(query, trees)
+    stages = tuple(replace(s, shapes=tuple(draft[i].shapes[0] for draft in drafts)) for i, s in enumerate(first))
     time_type = time_type_of(query)
     frame = frame_of([(stage.key_types, stage.inputs) for stage in stages], time_type)
     return JoinPlan(
@@ -286,13 +286,13 @@ def _in_order(trees: Sequence[Tree]) -> tuple[Tree, ...]:
     return tuple(sorted(trees, key=lambda tree: sorted(streams_of(tree))))
 
 
-def _places(inputs: Sequence[Sequence[StoreLayout]], tree: Tree) -> list[Place]:
-    """The inputs of stages that take the rows of a tree."""
+def _places(inputs: Sequence[Sequence[StoreLayout]], *trees: Tree) -> list[Place]:
+    """The inputs of stages that take the rows of one of some trees."""
     return [
         Place(stage, number)
         for stage, layouts in enumerate(inputs)
         for number, layout in enumerate(layouts)
-        if layout.tree == tree
+        if layout.tree in trees
     ]
 
 

@@ -19,11 +19,13 @@ from dataclasses import replace
 from functools import partial
 from math import lcm
 
+from watersmeet.plan.aggregate import AggregatePlan
 from watersmeet.plan.frame import frame_of
 from watersmeet.plan.handover import can_hand_over, handing_over, is_handed_over, without_successor
 from watersmeet.plan.layout import BUILD, MARK, StoreLayout, with_mark, without_mark
 from watersmeet.plan.stages import HopPlan, Index, JoinPlan, Place, StagePlan
 from watersmeet.plan.state_matching import Feed, Rebuild, pinned_stores, rebuild
+from watersmeet.plan.weights import weighings_of_both
 
 
 def in_transition(old: JoinPlan, new: JoinPlan) -> JoinPlan:
@@ -44,7 +46,13 @@ def side_by_side(old: JoinPlan, new: JoinPlan, since: int) -> JoinPlan:
     same, moved = {stage: stage for stage in range(shift)}, {s: s + shift for s in range(len(old.stages))}
     build = (_renumbered(_laid_out(stage, _on_build_track), same) for stage in new.stages)
     marked = (_renumbered(_laid_out(stage, partial(with_mark, number=since + 1)), moved) for stage in old.stages)
-    return _of_stages(replace(old, towards=new), (*build, *marked))
+    return _of_stages(replace(old, towards=new, aggregate=_aggregate_of_both(old, new)), (*build, *marked))
+
+
+def _aggregate_of_both(old: JoinPlan, new: JoinPlan) -> AggregatePlan | None:
+    if old.aggregate is None or new.aggregate is None:
+        return None
+    return replace(old.aggregate, weighings=weighings_of_both(old.aggregate.weighings, new.aggregate.weighings))
 
 
 def is_parallel(plan: JoinPlan) -> bool:

@@ -3,6 +3,11 @@
 (A B C)      one node over three streams (mjoin)
 ((A B) C)    a binary join tree (bjtree)
 ((A B C) D)  a hybrid
+
+A stream may stand in a word that says what its store keeps (`plan/weights.py`):
+
+group(A)     rows of A that the query cannot tell apart are one row with a weight
+weighted(A)  rows have weights, and arriving ones are kept apart
 """
 
 from __future__ import annotations
@@ -11,10 +16,14 @@ import difflib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from watersmeet.errors import OptionError
 
+Kept: TypeAlias = Literal["rows", "group", "weighted"]
+"""What a store of a stream keeps: its rows, combined rows, or rows with weights that are not combined on arrival."""
+KEPT: tuple[Kept, ...] = get_args(Kept)
+WORDS = KEPT[1:]
 _TOKEN = re.compile(r"\s*([()]|[A-Za-z_][A-Za-z0-9_]*)")
 
 
@@ -23,6 +32,7 @@ class Leaf:
     """A stream, by its ordinal."""
 
     stream: int
+    kept: Kept = "rows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +61,24 @@ def nodes_of(tree: Tree) -> Iterator[Join]:
         yield tree
 
 
+def leaves_of(tree: Tree) -> Iterator[Leaf]:
+    match tree:
+        case Leaf():
+            yield tree
+        case Join(inputs):
+            for child in inputs:
+                yield from leaves_of(child)
+
+
+def without_words(tree: Tree) -> Tree:
+    """The shape alone: every store keeps rows."""
+    match tree:
+        case Leaf(stream):
+            return Leaf(stream)
+        case Join(inputs):
+            return Join(tuple(map(without_words, inputs)))
+
+
 def mjoin(streams: int) -> Join:
     """One node over all streams."""
     return Join(tuple(Leaf(i) for i in range(streams)))
@@ -58,8 +86,8 @@ def mjoin(streams: int) -> Join:
 
 def tree_text(tree: Tree, names: Sequence[str]) -> str:
     match tree:
-        case Leaf(stream):
-            return names[stream]
+        case Leaf(stream, kept):
+            return names[stream] if kept == "rows" else f"{kept}({names[stream]})"
         case Join(inputs):
             return f"({' '.join(tree_text(child, names) for child in inputs)})"
 
@@ -78,6 +106,8 @@ def parse_tree(text: str, names: Sequence[str]) -> Join:
         position += 1
         if token == ")":
             raise _bad(text, "a ')' stands where a stream or '(' should")
+        if token.lower() in WORDS and token.lower() not in ordinal and tokens[position : position + 1] == ["("]:
+            return stored_as(token.lower())
         if token != "(":
             if token.lower() not in ordinal:
                 near = difflib.get_close_matches(token, names, n=1)
@@ -93,22 +123,21 @@ def parse_tree(text: str, names: Sequence[str]) -> Join:
             raise _bad(text, "a node needs two inputs or more")
         return Join(tuple(inputs))
 
+    def stored_as(word: str) -> Leaf:
+        nonlocal position
+        found = tokens[position + 1 : position + 3]
+        if len(found) < 2 or found[0].lower() not in ordinal or found[1] != ")":
+            raise _bad(text, f"'{word}(...)' holds one stream")
+        position += 3
+        return Leaf(ordinal[found[0].lower()], next(kept for kept in WORDS if kept == word))
+
     tree = parse()
     if position < len(tokens):
         raise _bad(text, f"nothing can follow at '{tokens[position]}'")
-    leaves = sorted(_leaves(tree))
+    leaves = sorted(leaf.stream for leaf in leaves_of(tree))
     if isinstance(tree, Leaf) or leaves != list(range(len(names))):
         raise _bad(text, f"every one of the streams {', '.join(names)} must stand in it once")
     return tree
-
-
-def _leaves(tree: Tree) -> Iterator[int]:
-    match tree:
-        case Leaf(stream):
-            yield stream
-        case Join(inputs):
-            for child in inputs:
-                yield from _leaves(child)
 
 
 def _tokens(text: str) -> list[str]:

@@ -22,7 +22,7 @@ from typing import Any
 
 from watersmeet.adaptation.coordinator import Wishes
 from watersmeet.adaptation.migration import AUTO as AUTO_STRATEGY
-from watersmeet.adaptation.migration import strategy_named
+from watersmeet.adaptation.migration import require_fit, strategy_named
 from watersmeet.adaptation.rehearsal import parse_script
 from watersmeet.epoch.after import plan_from_text
 from watersmeet.epoch.events import Event
@@ -147,6 +147,7 @@ class Planner:
         )
         if last is None or self.is_choice or asked in (last.asked, last.plan.trees):
             return Wishes(asked, None, script)
+        require_fit(self.remembered_plan(last.plan), plan, AUTO_STRATEGY, last.slots)
         return Wishes(asked, Migrate(plan, strategy_named(AUTO_STRATEGY), OPTION_HAS_CHANGED, asked), script)
 
     def choice(self, known: Assumptions) -> Choice:

@@ -18,7 +18,8 @@ is little state to move. If the optimiser is off, it still does that, once, and 
 A decision is not durable. After a crash it is made again, from statistics that the checkpoint keeps.
 
 *Known limitation.* A key class has one selectivity for all its pairs of streams. Plans whose slots run different trees
-are left alone, and so are joins of two streams: there is nothing to choose.
+are left alone, and so are plans with weights, which it does not price, and joins of two streams, with nothing to
+choose.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from watersmeet.epoch.kinds import Build, Epoch, Switch, chunk_of
 from watersmeet.epoch.task import SlotReport
 from watersmeet.optimizer.assumptions import Assumptions
 from watersmeet.plan.stages import JoinPlan
+from watersmeet.plan.weights import weighted_streams
 from watersmeet.planning.looking import Seen, has_left_range, look_at
 from watersmeet.planning.planner import Planner
 from watersmeet.state.manifest import Manifest
@@ -178,7 +180,8 @@ class Reoptimizer:
             self._since[0].add(*added)
         self._note_load(reports)
         self._note_outcome(after.slots)
-        if after.migration is None and len(plan.trees) == 1 and len(plan.names) > 2 and self._is_due():
+        can_choose = after.migration is None and len(plan.trees) == 1 and not weighted_streams(plan.trees[0])
+        if can_choose and len(plan.names) > 2 and self._is_due():
             self._look(plan)
 
     def _settle(self, *, is_chosen: bool) -> None:

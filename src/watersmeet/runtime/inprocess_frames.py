@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from watersmeet.engine.combined_rows import part_of_rows
 from watersmeet.engine.expressions import evaluate
 from watersmeet.engine.inbox import normalise_key
 from watersmeet.epoch.task import Intake, Outcome, SlotReport, intake_of
@@ -18,6 +19,7 @@ from watersmeet.plan.layout import Field, KeyValue
 from watersmeet.plan.partitioning import group_of
 from watersmeet.plan.placement import Placement
 from watersmeet.plan.stages import JoinPlan, Place
+from watersmeet.plan.weights import Part
 from watersmeet.query.aggregates import key_column
 from watersmeet.query.expressions import Column
 from watersmeet.query.filter_expressions import filter_expression
@@ -136,6 +138,8 @@ class Frames:
     def _values(self, ordinal: int, table: pa.Table, field: Field) -> pa.Array:
         if isinstance(field, Column):
             return _flat(table[field.name])
+        if isinstance(field, Part):
+            return part_of_rows(field, table.num_rows, None if field.column is None else _flat(table[field.column]))
         key_class = self.query.classes[field.key_class]
         values = _flat(table[key_class.columns[ordinal]])
         return normalise_key(values.cast(key_class.type, safe=not is_floating(key_class.type)))

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from watersmeet.errors import OptionError
-from watersmeet.plan.tree import Join, Leaf, Tree, mjoin, nodes_of, parse_tree, streams_of, tree_text
+from watersmeet.plan.tree import Join, Leaf, Tree, mjoin, nodes_of, parse_tree, streams_of, tree_text, without_words
 
 NAMES = ("A", "B", "C", "D", "E_1")
 A, B, C, D, E = (Leaf(i) for i in range(5))
@@ -26,6 +26,28 @@ def trees(draw: st.DrawFn) -> Join:
 @given(trees())
 def test_a_tree_survives_being_written(tree):
     assert parse_tree(tree_text(tree, NAMES), NAMES) == tree
+
+
+@pytest.mark.parametrize("text", ["((group(A) B) C weighted(D) E_1)", "(A B C D group(E_1))"])
+def test_a_stream_may_stand_in_a_word(text):
+    tree = parse_tree(text.replace("group(", "GROUP ( "), NAMES)
+    assert tree_text(tree, NAMES) == text
+    assert tree_text(without_words(tree), NAMES) == text.replace("group(A)", "A").replace("weighted(D)", "D").replace(
+        "group(E_1)", "E_1"
+    )
+
+
+@pytest.mark.parametrize(
+    "text", ["(group((A B)) C D E_1)", "(group(A B) C D E_1)", "(group() A B C D E_1)", "(group(A"]
+)
+def test_a_word_holds_one_stream(text):
+    with pytest.raises(OptionError, match=r"'group\(...\)' holds one stream"):
+        parse_tree(text, NAMES)
+
+
+def test_a_stream_may_have_the_name_of_a_word():
+    assert parse_tree("(a group (b c))".replace("group (b c)", "(b c) group"), ("a", "b", "c", "group")).inputs[2] == D
+    assert parse_tree("(group (a b))", ("a", "b", "group")).inputs[0] == C
 
 
 @given(trees())

@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
+from watersmeet.engine.accumulators import LOW_BITS, LOW_MASK
 from watersmeet.epoch.task import Intake
 from watersmeet.plan.frame import (
     HASH,
@@ -29,9 +30,11 @@ from watersmeet.plan.frame import (
     source_name,
     time_type_of,
 )
-from watersmeet.plan.layout import KeyValue
+from watersmeet.plan.layout import Field, KeyValue
 from watersmeet.plan.placement import Placement
 from watersmeet.plan.stages import JoinPlan, Place
+from watersmeet.plan.weights import Part
+from watersmeet.query.expressions import Column
 from watersmeet.query.logical import JoinQuery
 from watersmeet.runtime.spark.source import KEEP, spark_type
 
@@ -133,7 +136,7 @@ def _frame_values(source: SourceFrame, plan: JoinPlan, ordinal: int, place: Plac
     nested = {kind: source_name(i) for i, kind in reversed(list(enumerate(source.pool))) if pa.types.is_nested(kind)}
     layout = stage.inputs[place.input]
     key = [source.column_of(ordinal, KeyValue(i)) for i in stage.key]
-    payload = [source.column_of(ordinal, field) for field, where in layout.sources if where.kind == "payload"]
+    payload = [_payload_text(source, ordinal, field) for field, where in layout.sources if where.kind == "payload"]
     columns = (*frame.keys[place.stage], *frame.payloads[place.stage][place.input])
     values = {
         STAGE: f"{place.stage}Y",
@@ -148,6 +151,30 @@ def _frame_values(source: SourceFrame, plan: JoinPlan, ordinal: int, place: Plac
             f"if(false, {nested[kind]}, NULL)" if kind in nested else f"CAST(NULL AS {spark_type(kind).simpleString()})"
         )
     return values | {pool_name(i): text for i, text in zip(columns, [*(key or ["0Y"]), *payload], strict=True)}
+
+
+def _payload_text(source: SourceFrame, ordinal: int, field: Field) -> str:
+    if not isinstance(field, Part):
+        return source.column_of(ordinal, field)
+    of = None if field.column is None else source.column_of(ordinal, Column(field.stream, field.column))
+    return part_text(field, of)
+
+
+def part_text(part: Part, column: str | None) -> str:
+    """The part of a single row, as SQL; `engine/accumulators.py` makes the same of Arrow arrays."""
+    kind = spark_type(part.type).simpleString()
+    known = f"coalesce(CAST({column} AS {kind}), CAST(0 AS {kind}))"
+    match part.made:
+        case "rows":
+            return "1L"
+        case "known":
+            return f"CAST({column} IS NOT NULL AS BIGINT)"
+        case "high":
+            return f"shiftright({known}, {LOW_BITS})"
+        case "low":
+            return f"({known} & {LOW_MASK}L)"
+        case _:
+            return known
 
 
 def _slot_text(group: str, assignment: Sequence[int]) -> str:
