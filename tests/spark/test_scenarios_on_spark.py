@@ -27,6 +27,7 @@ OFTEN = {
     "a_budget_of_nothing",
     "backfill_while_rows_arrive",
     "clean_up_interrupted",
+    "combined_below_the_join",
     "empty_batches",
     "failed_attempts",
     "float_keys",
