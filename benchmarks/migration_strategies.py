@@ -3,14 +3,17 @@
     python -m benchmarks.migration_strategies --rows 5000000
 
 Four streams on one key in a window, migrated from (((a b) c) d) to (a (b (c d))) when the window is full. All runs take
-the same micro-batches, in turn, so that a busy machine slows all of them. A *wait* is the time from one end of a
-micro-batch to the next, with everything that the migration does between them.
+the same micro-batches, in turn, so that a busy machine slows all of them. A *wait* is the CPU time from one end of a
+micro-batch to the next, with everything that the migration does between them; `longest, wall` is the same by the clock.
 
 | figure      | is                                                                    | aim                           |
 |-------------|-----------------------------------------------------------------------|-------------------------------|
 | longest     | the longest wait while the migration is under way, of the median wait | backfill, just-in-time <= 1.5 |
-| before it   |                                                                       | (no micro-batch over 2)       |
-| parallel    | the same, of the sum of the medians of both plans                     | parallel-track <= 1.2         |
+|             | of the plan that does not change                                      | (no micro-batch over 2)       |
+| unchanged   | the longest wait of that plan, in the same micro-batches              |                               |
+| most more   | the most that a wait is longer than that plan's, in the same          |                               |
+|             | micro-batch: merges of state are in both                              |                               |
+| both plans  | the longest wait, of the sum of the medians of both plans             | parallel-track <= 1.2         |
 | CPU         | more than the plan that does not change, in median micro-batches      |                               |
 | predicted   | the build by `predicted_s`, of the measured one                       | moving-state within 30 %      |
 
@@ -46,6 +49,8 @@ OLD, NEW = "(((a b) c) d)", "(a (b (c d)))"
 WINDOW, AFTER = 20, 30
 """Micro-batches in a window; and after the migration has begun."""
 START_US = 1_700_000_000_000_000
+time.perf_counter_ns = time.process_time_ns
+"""The engine's own times, by which it paces chunks and predicts, are CPU times here: the machine may be busy."""
 FIXED_OLD, FIXED_NEW = f"{OLD} all along", f"{NEW} all along"
 
 
@@ -118,15 +123,19 @@ def measure(rows: int, seed: int, folder: Path) -> dict[str, dict[str, float]]:
         for name, run in runs.items():
             run.step(number, batch, name if name in STRATEGIES else None)
     assert len({tuple(run.results) for run in runs.values()}) == 1, "strategies have different results"
-    before, after = (statistics.median(runs[name].waits_s[WINDOW:]) for name in (FIXED_OLD, FIXED_NEW))
-    found = {}
+    before, after = (statistics.median(runs[name].cpu_s[WINDOW:]) for name in (FIXED_OLD, FIXED_NEW))
+    wall = statistics.median(runs[FIXED_OLD].waits_s[WINDOW:])
+    old, found = runs[FIXED_OLD].cpu_s, {}
     for name in STRATEGIES[1:]:
         run = runs[name]
-        waits = [run.waits_s[number] for number in run.under_way]
+        waits = [run.cpu_s[number] for number in run.under_way]
         cpu = sum(run.cpu_s[number] - runs[FIXED_NEW].cpu_s[number] for number in run.under_way)
         found[name] = {
             "longest": max(waits) / before,
+            "unchanged": max(old[number] for number in run.under_way) / before,
+            "most more": max(run.cpu_s[number] - old[number] for number in run.under_way) / before,
             "longest of both plans": max(waits) / (before + after),
+            "longest, wall": max(run.waits_s[number] for number in run.under_way) / wall,
             "micro-batches": len(waits),
             "CPU, in micro-batches": cpu / statistics.median(runs[FIXED_NEW].cpu_s[WINDOW:]),
         }

@@ -17,9 +17,9 @@ MIGRATION_MUTANTS = [
     ),
     Mutant(
         "one run of a store is joined when state is built",
-        "engine.rebuild:_all_results",
-        "for run in inputs[origin]:",
-        "for run in inputs[origin][:1]:",
+        "engine.rebuild:_merged",
+        "merge_in_parts(runs)",
+        "merge_in_parts(runs[:1])",
     ),
     Mutant(
         "results for other stages are not built",

@@ -118,7 +118,9 @@ class Coordinator:
         self._reasons: dict[Order, str] = {}
         self.pace = Pace(ROWS_AT_ONCE)
         self._has_fed = False
-        """Whether a chunk was done since the last batch, or with it, or a migration has just begun."""
+        """Whether a chunk was done since the last batch, or waits for the next, or a migration has just begun."""
+        self._has_turn = False
+        """Whether the next batch merges state. Every other one does, those between them have a chunk."""
 
     def for_plan(self, plan: JoinPlan) -> Coordinator:
         """A coordinator with the same settings, without any statistics."""
@@ -190,8 +192,9 @@ class Coordinator:
         """The epoch to run next; None if the goal is reached. A waiting batch comes first, then windows that can be
         closed."""
         if isinstance(goal, JoinBatch):
-            chunk = None if last is None else next_to_complete(self.plan, last, self.pace.rows)
-            self._has_fed = chunk is not None
+            due = None if last is None else next_to_complete(self.plan, last, self.pace.rows)
+            chunk = None if self._has_turn else due
+            self._has_fed, self._has_turn = due is not None, chunk is not None
             return Batch(goal.number, self.orders, goal.offsets, chunk)
         if last is None:
             return None
@@ -259,7 +262,7 @@ class Coordinator:
             return
         self.ledger.add(reports, with_rows=has_rows(epoch))
         if has_rows(epoch):
-            self.pace.note_batch(reports, self.slots, after.watermark_us)
+            self.pace.note_batch(reports, self.slots, after.watermark_us, is_usual=after.migration is None)
         if (chunk := chunk_of(epoch)) is not None:
             rows = rows_of_group(self.plan, after) * (chunk[1] - chunk[0])
             self.pace.note_chunk(rows, reports, self.slots)

@@ -12,7 +12,7 @@
 *Draining* is the paper's: owed results are emitted, and all state becomes active.
 
 On a parallel track the new plan starts empty and makes the results of new rows; the old plan makes all others. In a
-backfill groups are handed over range by range (`plan/handover.py`), with each micro-batch a chunk. If rows must be
+backfill groups are handed over range by range (`plan/handover.py`), a chunk in every other micro-batch. If rows must be
 exchanged, the old plan emits all results until the end, and the new plan's state grows beside it. It takes in arriving
 rows, and stored rows, which are fed group by group as if they arrived. Each combination is made when its last row
 comes in, so once. Just in time, the new plan emits all results from the beginning, and makes the rows that its
@@ -50,7 +50,7 @@ AUTO = "auto"
 STRATEGIES = (AUTO, MOVING_STATE, PARALLEL_TRACK, BACKFILL, JUST_IN_TIME)
 ROWS_AT_ONCE = 1_000_000
 """The most stored rows that one epoch of a migration reads, on each slot; `adaptation/pace.py` says how many."""
-CHUNKS_MAX = 24
+CHUNKS_MAX = 12
 """The most chunks of a migration: an epoch costs something, however few rows it reads."""
 NEVER_ENDS = "a stream without a window keeps its rows for ever, so the old plan would never end"
 OTHER_STAGES = "rows would have to be exchanged first"
@@ -100,9 +100,11 @@ def chosen(
     if strategy == AUTO and _taken_apart(plan, goal.plan):
         return PARALLEL_TRACK, reason
     if strategy == AUTO:
-        if is_overloaded or batch_s is None or is_short(predicted_s(plan, last, goal.plan), batch_s):
+        is_exchanged = needs_exchange(plan, goal.plan, last.slots)
+        wait_s = predicted_s(plan, last, goal.plan)
+        if is_overloaded or batch_s is None or is_short(wait_s, batch_s, is_exchanged=is_exchanged):
             return MOVING_STATE, reason
-        return BACKFILL if needs_exchange(plan, goal.plan, last.slots) else JUST_IN_TIME, reason
+        return BACKFILL if is_exchanged else JUST_IN_TIME, reason
     if (unfit := unfit_because(plan, goal.plan, strategy, last.slots)) is not None:
         otherwise = PARALLEL_TRACK if _taken_apart(plan, goal.plan) else BACKFILL
         return otherwise, f"{reason}; not {strategy}: {unfit}"

@@ -3,7 +3,9 @@
 A *layer* is the rows that one epoch wrote for one bucket, all inputs together: one segment, or a future one.
 
 Rows of a windowed query are kept in *time buckets* about an eighth of the longest window wide, and no run crosses a
-bucket: expiry drops whole extents, and a bucket is sorted again only while rows can still arrive for it.
+bucket: expiry drops whole extents, and a bucket is sorted again only while rows can still arrive for it. A chunk of a
+migration has rows of every bucket, so two of them share a file. Arriving rows wait for a chunk, so its epoch merges
+nothing.
 
 A merge has a *fan-in*: it waits for some layers of similar length. One more layer costs every probe a little (see
 `state/sieve.py`). To write a row once more costs a fifth of its arrival. A higher fan-in makes the first epochs of a
@@ -140,15 +142,23 @@ def share_alive(run: Run, layout: StoreLayout, watermark_us: int | None) -> floa
     return float(np.mean(last >= watermark_us))
 
 
-def by_bucket(run: Run, layout: StoreLayout, width_us: int | None, watermark_us: int | None) -> list[tuple[int, Run]]:
+def by_bucket(
+    run: Run, layout: StoreLayout, width_us: int | None, watermark_us: int | None, *, in_pairs: bool = False
+) -> list[tuple[int, Run]]:
     """The live rows of a run, one run per time bucket. If there are too many buckets, the earliest rows go to a later
-    bucket: probes find them there, and they expire there."""
+    bucket: probes find them there, and they expire there. `in_pairs`: one of two buckets goes to the next one."""
     if width_us is None:
         return [(UNTIMED_BUCKET, run)]
-    buckets = run.times(run.rows_slice()) // np.int64(width_us)
-    alive = np.ones(len(buckets), dtype=np.bool_)
+    alive = np.ones(run.rows, dtype=np.bool_)
     if watermark_us is not None and (last := last_of(run, layout)) is not None:
         alive = last >= watermark_us
+    newest = run.time_max // width_us
+    if run.time_min // width_us == newest:
+        kept = select_rows(run, alive)
+        return [] if kept is None else [(newest, kept)]
+    buckets = run.times(run.rows_slice()) // np.int64(width_us)
+    if in_pairs:
+        buckets = np.minimum(buckets | 1, newest)
     distinct = np.unique(buckets[alive])[-BUCKETS_AT_ONCE:]
     if len(distinct):
         buckets = np.maximum(buckets, distinct[0])

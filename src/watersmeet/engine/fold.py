@@ -29,6 +29,7 @@ from watersmeet.engine.statistics import Tally, weight_of
 from watersmeet.epoch.task import SlotReport, SlotTask, expired, stores_of
 from watersmeet.failpoints import failpoint
 from watersmeet.plan.buckets import bucket_width_us
+from watersmeet.plan.handover import takes_chunks
 from watersmeet.plan.layout import StoreLayout
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.state.manifest import ExtentRef, SegmentRef
@@ -119,16 +120,18 @@ def _written(
     shelves: dict[int, list[Layer]] = defaultdict(list)
     for layer in (part for layer in layers if (part := _alive(layer, bounds)).runs):
         shelves[layer.bucket].append(layer)
-    for chunk in arrived:
-        for layer in _layers_of(stores, chunk, width, bounds, keep):
+    for number, chunk in enumerate(arrived, 1):
+        is_migrated = task.completes is not None and number == len(arrived)
+        for layer in _layers_of(stores, chunk, width, bounds, keep, in_pairs=is_migrated):
             shelves[layer.bucket].append(layer)
     work = _Work(task, plan.partitions, merging, merge, layers, arrived)
-    merges_closed = task.build is None and task.completes is None  # a chunk of a migration has rows of every bucket
+    merges_closed = task.build is None and not takes_chunks(plan)  # a chunk has rows of every bucket
     closed_ones = {bucket: merges_closed and closed(bucket, width, bound) for bucket in shelves}
-    for bucket, shelf in sorted(shelves.items(), reverse=True):
-        shelves[bucket] = work.merge_small(shelf, is_closed=closed_ones[bucket])
-    for bucket, shelf in sorted(shelves.items()):
-        shelves[bucket] = work.merge_share(shelf, is_closed=closed_ones[bucket])
+    turns = () if task.completes is not None and not task.is_old else shelves  # rows wait: a chunk, or merges
+    for bucket in sorted(turns, reverse=True):
+        shelves[bucket] = work.merge_small(shelves[bucket], is_closed=closed_ones[bucket])
+    for bucket in sorted(turns):
+        shelves[bucket] = work.merge_share(shelves[bucket], is_closed=closed_ones[bucket])
     kept: list[Layer] = []
     segments = list(written)
     for layer in (layer for _, shelf in sorted(shelves.items()) for layer in shelf):
@@ -335,11 +338,13 @@ def _layers_of(
     width_us: int | None,
     bounds: Sequence[int | None],
     keep: Keep,
+    *,
+    in_pairs: bool,
 ) -> list[Layer]:
-    """One chunk of arrived rows as one layer per bucket."""
+    """One chunk of arrived rows as one layer per bucket, or per two buckets."""
     buckets: dict[int, list[tuple[int, Run]]] = defaultdict(list)
     for store, run in chunk:
-        for bucket, part in by_bucket(run, stores[store], width_us, bounds[store]):
+        for bucket, part in by_bucket(run, stores[store], width_us, bounds[store], in_pairs=in_pairs):
             buckets[bucket].append((store, part if part is run else keep(store, part)))
     return [Layer(bucket, tuple(runs)) for bucket, runs in buckets.items()]
 

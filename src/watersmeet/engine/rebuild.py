@@ -28,7 +28,6 @@ from watersmeet.engine.expressions import evaluate
 from watersmeet.engine.fold import fold
 from watersmeet.engine.inbox import deltas_of
 from watersmeet.engine.mjoin import probe
-from watersmeet.engine.on_demand import few_runs
 from watersmeet.engine.opening import open_state, read_state
 from watersmeet.engine.partials import Joined, Partials
 from watersmeet.engine.statistics import Tally
@@ -51,7 +50,7 @@ from watersmeet.state.measures import (
     Figure,
 )
 from watersmeet.state.moments import last_moments
-from watersmeet.state.run import Run
+from watersmeet.state.run import Run, merge_in_parts
 from watersmeet.state.tiers import Tiers
 
 ROWS_AT_ONCE = 1 << 16
@@ -148,7 +147,6 @@ def completing(plan: JoinPlan, task: SlotTask, tiers: Tiers, scratch: Scratch) -
     chunk = replace(task, reads=tuple(within(extents, *task.completes) for extents in task.reads))
     found = pinned_runs(plan, chunk, tiers)
     held = [found.get(store, []) for store in range(len(stores_of(plan, task)))]
-    held = [few_runs(runs) for runs in held]
     rows = stores_built(plan.stages[task.stage].shape(task.slot), lacks, held, plan.partitions, scratch)
     return [(store, run) for store in lacks for run in rows[store]]
 
@@ -184,7 +182,7 @@ def rebuilt_by_nodes(
                 held[store] = taken[source]
     rows = stores_built(nodes, building, held, plan.partitions, scratch)
     if task.joins:
-        for joined in _all_results(nodes[-1], rows):
+        for joined in _all_results(nodes[-1], rows, scratch):
             yield from emit(plan, stage.feeds, joined)
     return rows
 
@@ -199,19 +197,25 @@ def stores_built(
         place = above.children.index(number)
         store = above.first_store + place
         if store in building:
-            for joined in _all_results(node, rows):
+            for joined in _all_results(node, rows, scratch):
                 made = runs_of(joined, above.inputs[place], partitions)
                 rows[store] += [scratch.keep(store, run) for run in made]
     return rows
 
 
-def _all_results(node: NodePlan, rows: Rows) -> Iterator[Joined]:
-    """All combinations of stored rows of a node's inputs: rows of the smallest input probe the others."""
-    inputs = rows[node.first_store : node.first_store + len(node.inputs)]
+def _all_results(node: NodePlan, rows: Rows, scratch: Scratch) -> Iterator[Joined]:
+    """All combinations of stored rows of a node's inputs: rows of the smallest input probe the others. Each run would
+    probe all runs of another input, so these are merged before."""
+    stores = range(node.first_store, node.first_store + len(node.inputs))
+    inputs = [_merged(store, rows[store], scratch) for store in stores]
     origin = min(range(len(inputs)), key=lambda i: sum(run.rows for run in inputs[i]))
     targets = [[] if i == origin else runs for i, runs in enumerate(inputs)]
     for run in inputs[origin]:
         yield from probe(node, origin, run, targets)
+
+
+def _merged(store: int, runs: list[Run], scratch: Scratch) -> list[Run]:
+    return [scratch.keep(store, run) for run in merge_in_parts(runs)] if len(runs) > 1 else runs
 
 
 def _rebuilt_by_hops(plan: JoinPlan, task: SlotTask, taken: Rows) -> Generator[Emitted, None, Rows]:

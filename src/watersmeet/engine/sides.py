@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from watersmeet.engine.layers import slice_of
-from watersmeet.engine.on_demand import few_runs
 from watersmeet.engine.partials import Joined
 from watersmeet.engine.rebuild import stores_built
 from watersmeet.engine.statistics import Tally
@@ -72,7 +71,7 @@ class Sides:
         old, new = self._works
         old_stores, numbers = len(self._numbers[0]), self._numbers[1]
         groups = Groups.between(low, high)
-        held = [few_runs(self._own(old.stores[n], groups)) if n < old_stores else [] for n in numbers]
+        held = [self._own(old.stores[n], groups) if n < old_stores else [] for n in numbers]
         building = [store for store, n in enumerate(numbers) if n >= old_stores]
         rows = stores_built(new.nodes, building, held, self._plan.partitions, self._scratch)
         return [(numbers[store], run) for store in building for run in rows[store]]

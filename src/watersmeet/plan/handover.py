@@ -38,6 +38,11 @@ def is_handed_over(plan: JoinPlan) -> bool:
     return any(stage.successors for stage in plan.stages)
 
 
+def takes_chunks(plan: JoinPlan) -> bool:
+    """Whether stored rows are added to stores of the plan, chunk by chunk, while others arrive."""
+    return plan.since is not None or is_handed_over(plan)
+
+
 def without_successor(plan: JoinPlan) -> JoinPlan:
     """The old plan of one that is handed over."""
     return replace(plan, towards=None, stages=tuple(replace(stage, successors=()) for stage in plan.stages))

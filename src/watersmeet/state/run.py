@@ -120,7 +120,7 @@ def build_runs(
         parts = [build_runs(hashes, keys, times[h], take_rows(payload, h), key_of_row[h]) for h in halves]
         return [run for part in parts for run in part]
     ranks = rank_of_candidate[key_of_row]
-    run = _sorted_run(hashes[distinct], take_rows(keys, distinct), ranks, times, payload, in_pieces=False)
+    run = _sorted_run(hashes[distinct], take_rows(keys, distinct), ranks, times, payload)
     return [_drop_unused_keys(run)]
 
 
@@ -214,31 +214,32 @@ def _arranged(
         rows = np.arange(total) + np.repeat((np.cumsum(counts) - counts)[order] - before, held)
         begins = before[first]
     starts = np.append(begins, total).astype(np.int32)
-    codes, low, bits, high = None, 0, 0, 0
+    codes, bounds = None, (0, 0, 0, 0)
     if times is not None:
-        low, high = int(times.min()), int(times.max())
-        bits = (high - low + 1).bit_length()
         ranks = np.repeat(np.arange(len(distinct), dtype=np.int64), np.diff(starts))
-        codes = (ranks << np.int64(bits)) | (times[rows] - np.int64(low))
+        codes, bounds = _codes(ranks, times[rows])
         if not (codes[1:] >= codes[:-1]).all():
             again = np.argsort(codes, kind="stable" if in_pieces else None)
             codes, rows = codes[again], rows[again]
     found = hashes[distinct], take_rows(keys, distinct), starts, codes, _gathered(payload, rows)
-    return [Run(*found, low, bits, low, high)]
+    return [Run(*found, *bounds)]
 
 
 def select_rows(run: Run, mask: Mask) -> Run | None:
     """The rows of a run for which the mask (one entry per row, in order) holds; None if there are none."""
     if mask.all():
         return run
-    chosen = np.flatnonzero(mask)
-    if len(chosen) == 0:
+    rows = np.flatnonzero(mask) + int(run.starts[0])
+    if len(rows) == 0:
         return None
-    ranks = run.row_ranks()[chosen]
-    rows = chosen + int(run.starts[0])
-    times = run.times(rows) if run.codes is not None else None
-    kept = _sorted_run(run.hashes, run.keys, ranks, times, take_rows(run.payload, rows), in_pieces=True)
-    return _drop_unused_keys(kept)
+    edges = np.append(0, np.cumsum(mask))[run.starts - run.starts[0]]
+    kept = np.flatnonzero(np.diff(edges))
+    starts = np.append(edges[kept], len(rows)).astype(np.int32)
+    found = run.hashes[kept], take_rows(run.keys, kept), starts
+    if run.codes is None:
+        return Run(*found, None, take_rows(run.payload, rows))
+    codes, bounds = _codes(np.repeat(np.arange(len(kept), dtype=np.int64), np.diff(starts)), run.times(rows))
+    return Run(*found, codes, take_rows(run.payload, rows), *bounds)
 
 
 def select_keys(run: Run, positions: Ints) -> Run:
@@ -333,19 +334,21 @@ def _rows_of(run: Run) -> pa.RecordBatch:
     return run.payload.slice(int(run.starts[0]), run.rows) if run.payload.num_columns else run.payload
 
 
-def _sorted_run(
-    hashes: Hashes, keys: pa.RecordBatch, ranks: Ints, times: Ints | None, payload: pa.RecordBatch, *, in_pieces: bool
-) -> Run:
+def _sorted_run(hashes: Hashes, keys: pa.RecordBatch, ranks: Ints, times: Ints | None, payload: pa.RecordBatch) -> Run:
     """Rows in the order of (rank, time); `keys` and `hashes` are distinct and in order of rank."""
     starts = np.zeros(len(hashes) + 1, dtype=np.int32)
     np.cumsum(np.bincount(ranks, minlength=len(hashes)), out=starts[1:])
     if times is None:
         return Run(hashes, keys, starts, None, _reorder(payload, ranks, stable=True)[1])
+    codes, bounds = _codes(ranks, times)
+    return Run(hashes, keys, starts, *_reorder(payload, codes, stable=False), *bounds)
+
+
+def _codes(ranks: Ints, times: Ints) -> tuple[Ints, tuple[int, int, int, int]]:
+    """The codes of rows; and their origin, the bits of a time, and the least and the greatest time."""
     low, high = int(times.min()), int(times.max())
     bits = (high - low + 1).bit_length()
-    codes = (ranks << np.int64(bits)) | (times - np.int64(low))
-    ordered, rows = _reorder(payload, codes, stable=in_pieces)
-    return Run(hashes, keys, starts, ordered, rows, low, bits, low, high)
+    return (ranks << np.int64(bits)) | (times - np.int64(low)), (low, bits, low, high)
 
 
 def _reorder(payload: pa.RecordBatch, by: Ints, *, stable: bool) -> tuple[Ints, pa.RecordBatch]:

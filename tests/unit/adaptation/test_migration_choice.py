@@ -1,11 +1,14 @@
 """`auto` takes the cheapest strategy whose wait is short beside a micro-batch."""
 
+from itertools import pairwise
+
 import pyarrow as pa
 import pytest
 
 from tests.scenarios import UTC
 from watersmeet.adaptation.migration import AUTO, BACKFILL, JUST_IN_TIME, MOVING_STATE, PARALLEL_TRACK, chosen
 from watersmeet.adaptation.migration_choice import predicted_s
+from watersmeet.adaptation.pace import Pace
 from watersmeet.epoch.goals import Migrate
 from watersmeet.plan.stages import JoinPlan, plan_join
 from watersmeet.plan.tree import parse_tree
@@ -52,6 +55,26 @@ def test_auto_weighs_the_wait_against_a_micro_batch(tmp_path, where, batch_s, st
     engine = with_rows(query, tmp_path, "((a b) c)", rows=500)
     goal = Migrate(plan_of(query, "(a (b c))"), AUTO, "asked for")
     assert chosen(engine.plan, engine.manifest, goal, batch_s) == (strategy, "asked for")
+
+
+@pytest.mark.parametrize("strategy", [BACKFILL, JUST_IN_TIME])
+def test_every_other_micro_batch_has_a_chunk_and_only_the_others_merge(tmp_path, strategy):
+    query = query_of(ONE_KEY)
+    engine = with_rows(query, tmp_path, "((a b) c)", rows=100)
+    for command in engine.migrating(plan_of(query, "(a (b c))"), strategy):
+        assert command is not None
+    engine.coordinator.pace = Pace(1)
+    fed, files = [], [len(engine.manifest.segments)]
+    for second in range(100, 112):
+        table = pa.table([[1], [1], pa.array([second]).cast(UTC)], schema=SCHEMA)
+        engine.run(dict.fromkeys("abc", table))
+        assert engine.manifest.migration is not None
+        fed.append(engine.manifest.migration.fed)
+        files.append(len(engine.manifest.segments))
+    assert fed == [number // 2 + 1 for number in range(12)]
+    grown = [after - before for before, after in pairwise(files)]
+    assert all(more == 2 for more in grown[::2]), "a file of the batch, and one of the chunk"
+    assert all(more <= 0 for more in grown[1::2])
 
 
 @pytest.mark.parametrize("where", [ONE_KEY, TWO_KEYS])

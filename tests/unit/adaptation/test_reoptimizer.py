@@ -150,7 +150,7 @@ def test_only_stores_that_are_not_shared_cost():
     }
     left, right, flat = (chain(text, fused=True) for text in ("((a b) c)", "(a (b c))", "(a b c)"))
     cost = migration_cost(left, right, rows.__getitem__, DEFAULT_PRICES)
-    assert cost == pytest.approx(0.42e-6 * 1e6 + 0.27e-6 * 2e6)
+    assert cost == pytest.approx(0.12e-6 * 2e6 + 0.42e-6 * 1e6 + 0.27e-6 * 2e6)
     assert migration_cost(left, right, rows.__getitem__, DEFAULT_PRICES, slots=2) == pytest.approx(cost / 2)
     assert migration_cost(left, left, rows.__getitem__, DEFAULT_PRICES) == 0
     assert migration_cost(left, flat, rows.__getitem__, DEFAULT_PRICES) == 0

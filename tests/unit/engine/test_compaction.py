@@ -57,6 +57,16 @@ def test_rows_expire_when_no_row_in_time_can_reach_them(time, window, watermark)
     assert expired(time + window, watermark) == (not reachable)
 
 
+@given(st.lists(st.integers(0, 99), min_size=1))
+def test_in_pairs_of_buckets_rows_are_at_most_one_bucket_later_and_none_is_in_the_future(times):
+    parts = by_bucket(timed_run(times), store(80), 10, None, in_pairs=True)
+    assert sorted(v for _, part in parts for v in part.payload.column(0).to_pylist()) == sorted(times)
+    assert len(parts) <= max(1, len({time // 20 for time in times}) + 1)
+    for bucket, part in parts:
+        assert bucket <= max(times) // 10
+        assert all(0 <= bucket - v // 10 <= 1 for v in part.payload.column(0).to_pylist())
+
+
 def test_nothing_expires_without_window_or_watermark():
     assert not expired(None, 1 << 60)
     assert not expired(1, None)
