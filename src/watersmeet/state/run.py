@@ -229,8 +229,7 @@ def select_rows(run: Run, mask: Mask) -> Run | None:
     """The rows of a run for which the mask (one entry per row, in order) holds; None if there are none."""
     if mask.all():
         return run
-    rows = np.flatnonzero(mask) + int(run.starts[0])
-    if len(rows) == 0:
+    if not len(rows := np.flatnonzero(mask) + int(run.starts[0])):
         return None
     edges = np.append(0, np.cumsum(mask))[run.starts - run.starts[0]]
     kept = np.flatnonzero(np.diff(edges))
