@@ -138,7 +138,7 @@ PROTOCOL_MUTANTS = {
             "a batch is known by its offsets alone",
             "state.spark_log:SparkLog._offsets",
             "_hash(data)",
-            "_hash(repr(_sources(data)).encode())",
+            "_hash(repr(sources_in(data)).encode())",
         ),
     ],
     "repair": [

@@ -80,6 +80,7 @@ def fail_now_and_then(engine: InProcessQuery, number: int) -> None:
         engine.attempts.to_lose.append(spoil)
 
 
+@pytest.mark.long
 def test_a_windowed_query_that_spills_is_flat(folder):
     engine = engine_of(folder, "10 seconds")
     rng, watch, owed = np.random.default_rng(1), Watch(EPOCHS), 0

@@ -112,6 +112,7 @@ def test_names_of_mutants_are_names():
         *SPILL_MUTANTS,
         *STORAGE_MUTANTS,
         *AGGREGATE_MUTANTS,
+        *WEIGHT_MUTANTS,
         *MIGRATION_MUTANTS,
         *(m for some in PROTOCOL_MUTANTS.values() for m in some),
     ]

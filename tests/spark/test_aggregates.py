@@ -73,7 +73,7 @@ def finish(join: StreamJoin, shown: Shown, checkpoint, mode: str):
     return handle
 
 
-@pytest.mark.parametrize(("mode", "files"), [("update", 1), ("complete", 2)])
+@pytest.mark.parametrize(("mode", "files"), [("update", 2), pytest.param("complete", 1, marks=pytest.mark.long)])
 def test_running_aggregates_computed_by_the_engine(spark, feed, tmp_path, mode, files):
     shown = Shown()
     handle = finish(query(spark, feed, *BY_ENGINE, maxFilesPerTrigger=files), shown, tmp_path, mode)
@@ -148,6 +148,7 @@ def test_running_aggregates_of_a_join_that_spills(spark, feed, tmp_path, mode):
     assert sum(epoch.count(OWED) for epoch in epochs_of(handle) if epoch.is_cleaning) > 0
 
 
+@pytest.mark.long
 def test_windows_of_a_join_that_spills_wait_for_what_is_owed(spark, tmp_path):
     """The sink fails when it gets what a clean-up emits; the next run finds that unsent, and windows to be closed."""
     shown, failed = Shown(keys=2), []

@@ -148,7 +148,9 @@ def test_explain_prints_the_query_and_its_state(join, tmp_path, capsys):
 # --- sinks -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("format", ["csv", "json", "orc"])
+@pytest.mark.parametrize(
+    "format", ["csv", pytest.param("json", marks=pytest.mark.long), pytest.param("orc", marks=pytest.mark.long)]
+)
 def test_file_sinks(spark, join, right, tmp_path, format):
     writer = join.writeStream.format(format.upper()).option("PATH", str(tmp_path / "out"))
     query = writer.option("checkpointlocation", tmp_path / "ck").trigger(availableNow=True).start()

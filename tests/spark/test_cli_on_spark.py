@@ -154,6 +154,7 @@ def test_a_query_that_was_refused_leaves_the_output_to_a_better_one(spark, capsy
     assert main(["run", "-e", f"{grouped} GROUP BY window(result_time, '10 minutes')", *to_files]) == 0
 
 
+@pytest.mark.long
 def test_a_master_that_is_none(here):
     command = [sys.executable, "-m", "watersmeet.cli", "run", "-e", PAIRS, *BANKS[:4], "--master", "spark://nowhere"]
     run = subprocess.run(command, cwd=here, capture_output=True, text=True, check=False)

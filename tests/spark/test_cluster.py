@@ -47,6 +47,7 @@ class Announced:
         self.attempts |= {tuple(path.name.split("-")[:4]) for path in self._tasks.glob("*.attempts/*.seg")}
 
 
+@pytest.mark.long
 def test_the_loss_of_workers_and_of_an_executor_loses_nothing(spark, tmp_path, spark_home):
     """Spark repeats the tasks, and what the dead ones wrote is left out, and removed."""
     batches = crash_batches(8)

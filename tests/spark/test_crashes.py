@@ -238,6 +238,7 @@ def test_committed_results_are_sent_without_their_source(spark, tmp_path):
     assert_no_leftovers(tmp_path)
 
 
+@pytest.mark.long
 def test_crashes_of_a_query_that_spills_and_cleans_up(spark, tmp_path):
     """One that is killed in the middle of a clean-up goes on with it, and does not start over."""
     batches = crash_batches(6)

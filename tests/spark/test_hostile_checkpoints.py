@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.damage import looks, plant
+from tests.effort import mostly_long
 from tests.spark.conftest import BATCHES
 from tests.spark.helpers import expected, join_of, output, run, start, write_batches
 from tests.spark.refusals import refusal
@@ -58,7 +59,7 @@ ATTACKS = {
 }
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.parametrize("attack", mostly_long(ATTACKS, "all", "segments", "lock"))
 def test_an_attack_is_refused_by_name(spark, tmp_path, half, attack):
     inflict, says = ATTACKS[attack]
     inflict(half)

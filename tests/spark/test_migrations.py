@@ -5,6 +5,7 @@ import json
 import pyarrow as pa
 import pytest
 
+from tests.effort import mostly_long
 from tests.oracle import canonical
 from tests.spark.helpers import (
     READINGS,
@@ -18,6 +19,8 @@ from tests.spark.helpers import (
 )
 from watersmeet import StreamJoin, WatersmeetError
 from watersmeet.errors import OptionError
+
+pytestmark = pytest.mark.slow
 
 BATCHES = random_batches(seed=3, streams="abc", batches=5, rows=12, keys=4)
 PAIRS = pa.schema([("k", pa.int64()), ("j", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("v", pa.int64())])
@@ -76,7 +79,7 @@ def test_a_rehearsal_over_several_keys_exchanges_stored_rows(spark, tmp_path):
     assert len(migrations(tmp_path / "ck")) == 3
 
 
-@pytest.mark.parametrize("mode", ["complete", pytest.param("update", marks=pytest.mark.long)])
+@pytest.mark.parametrize("mode", mostly_long(["complete", "update"]))
 def test_a_rehearsal_with_aggregates_shows_what_any_plan_does(spark, feed, tmp_path, mode):
     shown = {}
     for name, script in (("plain", ""), ("rehearsed", "0: migrate ((a b) c); 2: migrate (a (b c))")):

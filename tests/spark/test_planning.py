@@ -92,7 +92,7 @@ def test_a_large_first_micro_batch_decides_and_a_restart_keeps_the_plan(spark, b
     join = chain(spark, base, slots=2)
     join.explain()
     said = capsys.readouterr().out
-    assert "(the fallback plan, until the data is known; " in said
+    assert "(the fallback plan, until the data is known;\n" in said
     assert SMALL_FIRST not in said
     query = run(join, tmp_path / "out", tmp_path / "ck")
     assert output(spark, tmp_path / "out") == right
@@ -125,6 +125,7 @@ def _explained(join, capsys, *mode):
     return capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_a_crash_between_the_commit_and_progress_loses_no_event(spark, base, tmp_path):
     with dying_before(protocol.Tell), pytest.raises(Exception, match="before Tell"):
         run(chain(spark, base), tmp_path / "out", tmp_path / "ck")
@@ -244,6 +245,7 @@ def test_a_plan_that_is_asked_for_is_compared_with_the_one_that_would_be_chosen(
     assert "\n* would be chosen if no plan were asked for: " in said
 
 
+@pytest.mark.long
 def test_probe_orders_of_a_node_over_several_keys_are_chosen_by_cost_and_kept(spark, base, right, tmp_path):
     """b goes to c first and not to a, which would make more of it. Its hops follow, and a restart keeps them."""
     query = run(chain(spark, base, plan="mjoin", slots=2), tmp_path / "out", tmp_path / "ck")

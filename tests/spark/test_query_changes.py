@@ -31,6 +31,7 @@ def base(spark, folder, *more: str, within="2 minutes", plan="((a b) c)", select
     return join
 
 
+@pytest.mark.long
 def test_a_query_that_changes_at_every_start_is_exact(spark, tmp_path):
     queries = [
         base(spark, tmp_path),
@@ -57,6 +58,7 @@ def test_a_query_that_changes_at_every_start_is_exact(spark, tmp_path):
     assert "window of a: '2 minutes' becomes '3 minutes'" in told[1]["reason"]
 
 
+@pytest.mark.long
 def test_results_may_get_other_columns_where_the_sink_has_no_schema(spark, tmp_path):
     found = Counter()
 

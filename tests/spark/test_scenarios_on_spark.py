@@ -39,7 +39,7 @@ OFTEN = {
     "migrate_with_complete_aggregates",
     "null_keys",
     "owed_through_stages",
-    "parallel_track_over_several_keys",
+    "parallel_track_until_old_rows_expire",
     "registered_predicates",
     "scattered_groups",
     "sent_once_from_files",

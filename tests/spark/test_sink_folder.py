@@ -312,8 +312,7 @@ def paused_before(kind: type, visit: int):
 @pytest.mark.chaos
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    "kind",
-    [protocol.Commit, *(pytest.param(kind, marks=pytest.mark.long) for kind in (protocol.Send, protocol.Discard))],
+    "kind", [pytest.param(kind, marks=pytest.mark.long) for kind in (protocol.Commit, protocol.Send, protocol.Discard)]
 )
 def test_a_second_driver_without_a_lock_does_no_harm(spark, tmp_path, kind):
     """The file of the lock is deleted while a driver is paused; another takes over, and then the first goes on."""
