@@ -10,8 +10,8 @@
 Moving state is the cheapest of all, as the paper says, so it is taken under overload (`adaptation/pace.py`), and if the
 wait is short beside a micro-batch: at most `WAIT_MAX` of it, or `EXCHANGED_WAIT_MAX`. Otherwise the first of
 `just-in-time` and `backfill` that fits is taken. A parallel track costs a whole window of the new plan, where the
-others read each stored row once, so it is not chosen. (In the paper a build costs products; here stores are hash
-tables, and it costs matches.)
+others read each stored row once, so it is chosen only where no other strategy leads to the new plan: combined rows
+cannot be taken apart. (In the paper a build costs products; here stores are hash tables, and it costs matches.)
 """
 
 from __future__ import annotations
