@@ -45,10 +45,8 @@ class Asked:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    parser = make_parser()
-    chosen = parser.parse_args(given)
-    commands: dict[str, Callable[[argparse.Namespace, list[str]], int]] = {
+    chosen = make_parser().parse_args(arguments)
+    commands: dict[str, Callable[[argparse.Namespace], int]] = {
         "run": _run,
         "explain": _explain,
         "repair": _repair,
@@ -57,12 +55,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "demo": _demo,
     }
     try:
-        return commands[chosen.command](chosen, given)
+        return commands[chosen.command](chosen)
     except WatersmeetError as error:
         print(cli_text(error), file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("\nwatersmeet: interrupted; the same command starts again from nothing", file=sys.stderr)
+        print("watersmeet: interrupted; the same command starts again from nothing", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:  # the reader of the output has closed it
         sys.stdout = None
@@ -72,23 +70,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
-def _demo(chosen: argparse.Namespace, given: list[str]) -> int:
+def _demo(chosen: argparse.Namespace) -> int:
     from watersmeet.demo import run_demo  # Spark is loaded only when it is needed
 
     return run_demo(chosen.folder, chosen.rows, verbose=chosen.verbose)
 
 
-def _repair(chosen: argparse.Namespace, given: list[str]) -> int:
+def _repair(chosen: argparse.Namespace) -> int:
     return repair(local_path(chosen.checkpoint), chosen.apply)
 
 
-def _approve(chosen: argparse.Namespace, given: list[str]) -> int:
+def _approve(chosen: argparse.Namespace) -> int:
     put_request(local_path(chosen.checkpoint), APPROVE)
     print("asked: the query migrates after its next epoch, if a migration waits for approval")
     return 0
 
 
-def _sample_data(chosen: argparse.Namespace, given: list[str]) -> int:
+def _sample_data(chosen: argparse.Namespace) -> int:
     from watersmeet.sample_data import BANKS, SHOP, make_samples
 
     make_samples(chosen.folder, chosen.rows)
@@ -100,7 +98,7 @@ def _sample_data(chosen: argparse.Namespace, given: list[str]) -> int:
     return 0
 
 
-def _run(chosen: argparse.Namespace, given: list[str]) -> int:
+def _run(chosen: argparse.Namespace) -> int:
     asked = read_query(chosen)
     say = _silent if chosen.quiet else _say
     for spec in asked.streams:
@@ -129,7 +127,7 @@ def _run(chosen: argparse.Namespace, given: list[str]) -> int:
     with _session(chosen, say) as spark, on_spark.spark_errors():
         join = on_spark.build_join(spark, asked.text, asked.streams, chosen.option, predicates, say)
         query = on_spark.start(join, sink, checkpoint, chosen.mode, trigger)
-        return _follow(query, checkpoint, given, say, is_new=is_new)
+        return _follow(query, checkpoint, say, is_new=is_new)
 
 
 def _session(chosen: argparse.Namespace, say: Callable[[str], None]) -> AbstractContextManager[Any]:
@@ -138,9 +136,7 @@ def _session(chosen: argparse.Namespace, say: Callable[[str], None]) -> Abstract
     return on_spark.session(chosen.master, dict(chosen.conf), chosen.packages, say, verbose=chosen.verbose)
 
 
-def _follow(
-    query: Any, checkpoint: str | None, given: list[str], say: Callable[[str], None], *, is_new: bool = False
-) -> int:
+def _follow(query: Any, checkpoint: str | None, say: Callable[[str], None], *, is_new: bool = False) -> int:
     """Report every epoch until the query ends, or Ctrl-C ends it. In a new session the first epoch takes long, so a
     line explains the wait once there are rows."""
     from watersmeet.observe.terminal import COMPILING, epoch_line
@@ -165,11 +161,10 @@ def _follow(
                 if told < 0:
                     say(COMPILING)
     except KeyboardInterrupt:
-        say("stopping ...")
         with suppress(Exception):
             query.stop()
         tell()
-        print(f"watersmeet: stopped by Ctrl-C; {_restart_hint(checkpoint, given)}", file=sys.stderr)
+        print(f"watersmeet: stopped by Ctrl-C; {_restart_hint(checkpoint)}", file=sys.stderr)
         return INTERRUPTED
     tell()
     say(f"done: {'; '.join(_outcome(epochs_of(query), resent_by(query)))}")
@@ -184,14 +179,13 @@ def _outcome(epochs: Sequence[EpochProgress], resent: int) -> list[str]:
     return found or ["there was nothing new to read"]
 
 
-def _restart_hint(checkpoint: str | None, given: list[str]) -> str:
-    command = shlex.join(["watersmeet", *given])
+def _restart_hint(checkpoint: str | None) -> str:
     if checkpoint is None:
-        return f"the state was temporary, so this starts again from nothing:\n  {command}"
-    return f"all is kept in {checkpoint}, and this goes on from there:\n  {command}"
+        return "the state was temporary, so the same command starts again from nothing"
+    return f"all is kept in {checkpoint}, and the same command goes on from there"
 
 
-def _explain(chosen: argparse.Namespace, given: list[str]) -> int:
+def _explain(chosen: argparse.Namespace) -> int:
     asked = read_query(chosen)
 
     predicates = _checked(chosen)
