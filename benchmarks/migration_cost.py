@@ -260,9 +260,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=30)
     parser.add_argument("--rows", type=int, default=60_000)
+    parser.add_argument("--first", type=int, default=0, help="the seed of the first pair")
     given = parser.parse_args()
     found = []
-    for seed in range(given.pairs):
+    for seed in range(given.first, given.first + given.pairs):
         with tempfile.TemporaryDirectory() as folder:
             figures = measure(random_pair(seed, given.rows), seed, BUDGET_PER_ROW * given.rows, Path(folder))
         found.append(figures)
@@ -270,7 +271,8 @@ def main() -> None:
     told = summary(found)
     for what, value in told.items():
         print(f"{what:32}{value:.3f}")
-    save("migration_cost", {"rows": given.rows, "summary": told, "found": found})
+    name = f"migration_cost_from_{given.first}" if given.first else "migration_cost"
+    save(name, {"rows": given.rows, "summary": told, "found": found})
 
 
 if __name__ == "__main__":

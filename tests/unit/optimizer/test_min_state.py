@@ -1,6 +1,7 @@
 """The smallest binary trees: stars against all connected trees, and Cartesian products."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -43,6 +44,15 @@ def test_cartesian_edges_can_harm():
     without, with_edges = (min_state(model_of(graph), cartesian=cartesian) for cartesian in (False, True))
     assert {state: graph.live(state) for state in without} == pytest.approx({0b0011: 5, 0b1100: 6})
     assert {state: graph.live(state) for state in with_edges} == pytest.approx({0b1001: 4, 0b1011: 10})
+
+
+def test_bytes_decide_where_rows_and_bytes_disagree():
+    """A deviation: by the paper's weight, rows, AB would come first (50 against 80)."""
+    plain = pairwise_graph({"A": 10, "B": 10, "C": 10}, {"AB": 0.5, "BC": 0.8})
+    wide = replace(plain, streams=(replace(plain.streams[0], row_bytes=100.0), *plain.streams[1:]))
+    assert min_state(model_of(plain), cartesian=False) == {0b011}
+    assert wide.live(0b011) == 50 < wide.live(0b110) == 80
+    assert min_state(model_of(wide), cartesian=False) == {0b110}
 
 
 @pytest.mark.parametrize("shape", SHAPES)

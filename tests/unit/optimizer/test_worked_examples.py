@@ -156,6 +156,16 @@ def test_figure_5_4_the_frequency_of_an_edge_is_the_number_of_sequences_it_is_in
     assert [letters(each) for each in worth] == ["DE", "AB", "CD", "DF", "AC"]
 
 
+def test_an_edge_counts_where_its_ends_are_neighbours_and_not_where_another_is_between():
+    """A deviation, named in `state_selection.py`: by the paper's text, A-B counts in A-C-B too, since B is linked to A
+    and not to C."""
+    graph = pairwise_graph({"A": 10, "B": 10, "C": 10}, {"AB": 0.5, "AC": 0.1})
+    model = paper_model(graph)
+    assert walks(single(graph), model.node(single(graph)).orders) == ["A-C-B", "B-A-C", "C-A-B"]
+    frequencies = edge_frequencies(model, single(graph))
+    assert {letters(edge): count for edge, count in frequencies.items()} == {"AC": 3, "BC": 1, "AB": 2}
+
+
 def test_an_edge_of_all_sequences_is_not_selected_where_keeping_it_costs_more_than_making_it_anew():
     """Section 5.2, with the links of Figure 4.1: to make AB anew for C costs the 20 pairs BC a second, to keep it costs
     20 rows stored and let go."""
