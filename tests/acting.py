@@ -45,7 +45,15 @@ from watersmeet.state.tiers import epoch_of
 
 EAGER = Merging(small_fan_in=2, tier_ratio=1.5)
 """Merges that do not wait for many batches."""
-STEPWISE = {"rows_per_arrived": 0, "share_of_state": 1 << 40, "fan_in": 2, "cells": 4, "share_every": 1}
+STEPWISE = {
+    "rows_per_arrived": 0,
+    "share_of_state": 1 << 40,
+    "fan_in": 2,
+    "cells": 4,
+    "share_every": 1,
+    "small_rows_min": 0,
+    "small_per_arrived": 0.5,
+}
 CLEAN_UPS_MAX = 300
 BYTE_BOUNDS = (
     (run, "RUN_BYTES_MAX"),

@@ -39,15 +39,33 @@ STORAGE_MUTANTS = [
         "(np.cumsum(counts) - counts)[order]",
         "np.cumsum(counts) - counts",
     ),
-    Mutant("a share leaves its rows behind", "engine.fold:_Work.merge_share", "cuts[id(layer)][1] if", "layer if"),
+    Mutant("a share leaves its rows behind", "engine.merging:Merges.merge_share", "cuts[id(layer)][1] if", "layer if"),
     Mutant(
         "a piece loses its last group",
-        "engine.fold:_Work.merge_share",
+        "engine.merging:Merges.merge_share",
         "self.grid.edges[share.last]",
         "self.grid.edges[share.last] - 1",
     ),
     Mutant("a cut loses what lies above it", "engine.layers:Grid.cut", "zip((1, 0, 1), ", "zip((1, 0, 0), "),
     Mutant("a cut loses what lies below it", "engine.layers:Grid.cut", "zip((1, 0, 1), ", "zip((0, 0, 1), "),
+    Mutant(
+        "stores that are not merged yet are lost",
+        "engine.merging:Merges._merge_stores",
+        "*(rest for _, rest in parts if rest.runs)",
+        "*()",
+    ),
+    Mutant(
+        "stores that are not merged yet are kept twice",
+        "engine.merging:Merges._merge_stores",
+        "*(rest for _, rest in parts if rest.runs)",
+        "*layers",
+    ),
+    Mutant(
+        "a layer is split with the extents of other runs",
+        "engine.layers:Layer.split",
+        "self.extents[place] for place in places",
+        "self.extents[-1 - place] for place in places",
+    ),
     # slots and tiers
     Mutant("extents are not cut for new slots", "state.manifest:_cut", "extent.groups & groups", "extent.groups"),
     Mutant(

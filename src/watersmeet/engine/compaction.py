@@ -16,14 +16,15 @@ more rows count as several. So merges are bounded by bytes; those of narrow rows
 Layers of up to half an allowance are merged whole. Larger ones are merged range by range of partition groups: the
 merged range becomes a layer of its own, a *piece*, and the extents of its members are cut. A slot does one such *share*
 of the work in one of `share_every` epochs (which one depends on the slot), or at once where four times `fan_in` layers
-overlap. So most epochs merge nothing, and none merges much.
+overlap. Where small layers are together longer than what arrives (`small_max`), a closed bucket is merged store by
+store, in several epochs, and one that will close waits for that. So no epoch merges much.
 
 | bucket                            | small layers, whole                       | large layers, range by range     |
 |-----------------------------------|-------------------------------------------|----------------------------------|
 | open (rows may still arrive)      | where `small_fan_in` of them are similar: | where `fan_in` of them overlap   |
 |                                   | the longest is at most `tier_ratio` times | that are similar in this sense   |
 |                                   | as long as all shorter ones together      |                                  |
-| closed (it ends by the watermark) | all                                       | all, wherever two overlap        |
+| closed (it ends by the watermark) | all that have a store in common           | all, wherever two overlap        |
 | unwindowed query                  | one bucket, always open                   |                                  |
 
 The lengths of unmerged layers grow geometrically, so a key lies in O(log rows) layers, and a row is written O(log rows)
@@ -72,11 +73,23 @@ class Merging:
     share_every: int = 5
     """No common factor with `small_fan_in`, so that a share and a merge of small layers are seldom in one epoch."""
     small_fan_in: int = 3
+    small_rows_min: int = 60_000
+    small_per_arrived: float = 1.25
+    small_wait: int = 3
+    """Of closed buckets at least one part in so many is merged in an epoch, ..."""
+    backlog_ratio: float = 1.5
+    """... up to so many times `small_max`. More wait only after many buckets closed at once, as after a migration."""
+    long_fan_in: int = 5
+    """Of small layers that together are longer than that, in a bucket that will close."""
     tier_ratio: float = 1.0
 
     def allowance(self, arrived: int, held: int) -> int:
         """Rows that an epoch may merge, given the rows that arrived and are held. It also bounds a merge's memory."""
         return min(max(self.rows_min + self.rows_per_arrived * arrived, held // self.share_of_state), MERGE_ROWS_MAX)
+
+    def small_max(self, arrived: int) -> int:
+        """The rows of small layers that an epoch may merge where they can wait: few more than arrive."""
+        return max(self.small_rows_min, int(self.small_per_arrived * arrived))
 
     def bounded(self, rows_max: int) -> Lengths:
         """How layers are measured so that a merge of `rows_max` rows has at most `MERGE_BYTES_MAX` bytes."""
@@ -184,6 +197,19 @@ def merge_groups(rows: Sequence[int], merging: Merging, *, is_closed: bool, rows
         groups[-1].append(i)
         total += rows[i]
     return [group for group in groups if len(group) > 1]
+
+
+def stores_to_merge(rows: Ints, rows_max: int, *, is_first: bool) -> list[int]:
+    """The stores to merge now, given the length of every small layer (first axis) in every store: of those with rows in
+    several layers as many as fit into `rows_max`, the longest first. The first merge of an epoch takes one at least."""
+    lengths = rows.sum(axis=0)
+    chosen: list[int] = []
+    left = rows_max
+    for store in np.argsort(-lengths, kind="stable").tolist():
+        if np.count_nonzero(rows[:, store]) > 1 and (lengths[store] <= left or (is_first and not chosen)):
+            chosen.append(store)
+            left -= lengths[store]
+    return chosen
 
 
 def next_share(rows: Ints, *, ratio: float, fan_in: int, rows_max: int, cell_max: int = MERGE_ROWS_MAX) -> Share | None:

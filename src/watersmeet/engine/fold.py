@@ -1,7 +1,6 @@
 """The state of a slot after an epoch: what was there (`engine/opening.py`), folded with the rows that arrived.
 
-State lies in *layers* (see `engine/layers.py`), one segment each. `engine/compaction.py` decides which of them are
-merged, and how much an epoch may merge.
+State lies in *layers* (see `engine/layers.py`), one segment each. `engine/merging.py` merges some of them.
 """
 
 from __future__ import annotations
@@ -10,21 +9,12 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from watersmeet.engine.closed_state import merged_closed
-from watersmeet.engine.compaction import (
-    Lengths,
-    Merging,
-    by_bucket,
-    closed,
-    merge_groups,
-    next_share,
-    share_alive,
-)
+from watersmeet.engine.compaction import Merging, by_bucket, closed, share_alive
 from watersmeet.engine.expiry import expiry_bounds, watermark_bound
 from watersmeet.engine.generations import NOTHING_SPILLED, Piece, Spilled, coalesced, end_of, opened, relabelled
-from watersmeet.engine.layers import Grid, Layer, Merge, depth, merged, stored
+from watersmeet.engine.layers import Layer, Merge, stored
+from watersmeet.engine.merging import Merges, Shelves
 from watersmeet.engine.statistics import Tally, weight_of
 from watersmeet.epoch.task import SlotReport, SlotTask, expired, stores_of
 from watersmeet.failpoints import failpoint
@@ -47,7 +37,7 @@ from watersmeet.state.measures import (
     STATE_BYTES,
     Counts,
 )
-from watersmeet.state.run import Ints, Run, merge_in_parts
+from watersmeet.state.run import Run, merge_in_parts
 from watersmeet.state.shares import bytes_of
 from watersmeet.state.tiers import Tiers, segment_name, task_name
 
@@ -57,9 +47,6 @@ MEMORY_PER_ALIVE = 1.45
 """Bytes of segments in memory per byte of their live rows. The promise is 1.5, but live shares are estimates."""
 MEMORY_MIN = 1 << 16
 """The bytes that may always be in memory: a file with few rows is mostly metadata."""
-
-CLOSED_LEFT = 0.8
-"""Of the allowance: with less left, closed buckets are merged in later epochs. Many close at once after a migration."""
 
 
 def fold(
@@ -117,19 +104,21 @@ def _written(
     stores = stores_of(plan, task)
     width = bucket_width_us(stores) if plan.windowed else None
     bound = watermark_bound(plan, task, arrived)
-    shelves: dict[int, list[Layer]] = defaultdict(list)
+    shelves: Shelves = defaultdict(list)
     for layer in (part for layer in layers if (part := _alive(layer, bounds)).runs):
         shelves[layer.bucket].append(layer)
     for number, chunk in enumerate(arrived, 1):
         is_migrated = task.completes is not None and number == len(arrived)
         for layer in _layers_of(stores, chunk, width, bounds, keep, in_pairs=is_migrated):
             shelves[layer.bucket].append(layer)
-    work = _Work(task, plan.partitions, merging, merge, layers, arrived)
+    work = Merges(task, plan.partitions, merging, merge, layers, arrived)
     merges_closed = task.build is None and not takes_chunks(plan)  # a chunk has rows of every bucket
     closed_ones = {bucket: merges_closed and closed(bucket, width, bound) for bucket in shelves}
     turns = () if task.completes is not None and not task.is_old else shelves  # rows wait: a chunk, or merges
     for bucket in sorted(turns, reverse=True):
-        shelves[bucket] = work.merge_small(shelves[bucket], is_closed=closed_ones[bucket])
+        if not closed_ones[bucket]:
+            shelves[bucket] = work.merge_small(shelves[bucket], may_wait=width is not None)
+    shelves |= work.merge_closed({bucket: shelves[bucket] for bucket in sorted(turns) if closed_ones[bucket]})
     for bucket in sorted(turns):
         shelves[bucket] = work.merge_share(shelves[bucket], is_closed=closed_ones[bucket])
     kept: list[Layer] = []
@@ -174,103 +163,6 @@ def _retain(
     tiers.retain([segments[name] for name in order], limit, task.shares)
 
 
-class _Work:
-    """The merging of one epoch, within its allowance."""
-
-    def __init__(
-        self,
-        task: SlotTask,
-        partitions: int,
-        merging: Merging,
-        merge: Merge,
-        layers: Sequence[Layer],
-        arrived: Sequence[Sequence[tuple[int, Run]]],
-    ) -> None:
-        self.task, self.merging, self.merge = task, merging, merge
-        self.grid = Grid.over(task.groups, partitions, merging.cells)
-        self._known: dict[int, tuple[Layer, int, int]] = {}
-        """By id of a layer: the layer, its rows and bytes. It holds the layer, so that no other object gets its id."""
-        self._small: dict[int, bool] = {}
-        any_length = merging.bounded(1)
-        new = sum(any_length.of(run.rows, run.kept_bytes()) for chunk in arrived for _, run in chunk)
-        at_most = (
-            sum(layer.rows for layer in layers) + sum(ref.bytes for ref in task.segments.values()) // merging.row_bytes
-        )
-        self.allowance = merging.allowance(new, 0)
-        if merging.allowance(new, at_most) > self.allowance:  # only then the exact length of the state matters
-            self.allowance = merging.allowance(new, sum(self._length(layer, any_length) for layer in layers))
-        self.left = self.allowance
-        self.lengths = merging.bounded(self.allowance)
-
-    def merge_small(self, shelf: Sequence[Layer], *, is_closed: bool) -> list[Layer]:
-        """The layers of a bucket, with small ones merged. If much was merged before, a closed bucket waits."""
-        sides: tuple[list[Layer], list[Layer]] = [], []
-        for layer in shelf:
-            sides[self._is_small(layer)].append(layer)
-        large, small = sides
-        lengths = [self._length(layer, self.lengths) for layer in small]
-        has_turn = self.left >= CLOSED_LEFT * self.allowance
-        groups = merge_groups(lengths, self.merging, is_closed=is_closed and has_turn, rows_max=self.allowance)
-        made = [merged([small[i] for i in group], self.merge) for group in groups]
-        self.left -= sum(lengths[i] for group in groups for i in group)
-        gone = {i for group in groups for i in group}
-        return [*large, *made, *(layer for i, layer in enumerate(small) if i not in gone)]
-
-    def merge_share(self, shelf: Sequence[Layer], *, is_closed: bool) -> list[Layer]:
-        """The layers of a bucket, with a share of the large ones merged if half of the allowance is left."""
-        large = [layer for layer in shelf if layer.extents and not self._is_small(layer)]
-        merging = self.merging
-        has_turn = (self.task.epoch + self.task.slot) % merging.share_every == 0
-        ratio, fan_in = merging.tier_ratio, merging.fan_in if has_turn else 4 * merging.fan_in
-        if is_closed and has_turn:
-            ratio, fan_in = np.inf, 2
-        if 2 * self.left < self.allowance or depth(large) < fan_in:
-            return list(shelf)
-        cell_max = merging.cell_max(self.allowance)
-        lengths = self._by_cell(large, merging.bounded(cell_max))
-        share = next_share(lengths, ratio=ratio, fan_in=fan_in, rows_max=self.allowance, cell_max=cell_max)
-        if share is None:
-            return list(shelf)
-        self.left -= share.rows
-        cuts = {id(large[i]): self.grid.cut(large[i], share.first, share.last) for i in share.members}
-        rest = [cuts[id(layer)][1] if id(layer) in cuts else layer for layer in shelf]
-        groups = self.task.groups.within(self.grid.edges[share.first], self.grid.edges[share.last])
-        piece = replace(merged([inside for inside, _ in cuts.values()], self.merge), groups=groups)
-        return [layer for layer in [piece, *rest] if layer.rows]
-
-    def _is_small(self, layer: Layer) -> bool:
-        if not layer.extents:
-            return True
-        found = self._small.get(id(layer))
-        if found is None:
-            found = 2 * self._length(layer, self.lengths) <= self.allowance and layer.is_whole(self.task.groups)
-            self._small[id(layer)] = found
-        return found
-
-    def _length(self, layer: Layer, lengths: Lengths) -> int:
-        known = self._known.get(id(layer))
-        if known is None:
-            rows = layer.rows
-            known = self._known[id(layer)] = layer, rows, self._bytes(layer, rows)
-        _, rows, size = known
-        return lengths.of(rows, size) if size else rows
-
-    def _bytes(self, layer: Layer, rows: int) -> int:
-        """The bytes of a layer's rows; 0 if, by the file size, rows are so narrow that only their number counts."""
-        file = self.task.segments.get(layer.extents[0].segment) if layer.extents else None
-        if file is not None and file.bytes <= self.merging.narrow_bytes * rows:
-            return 0
-        return _kept_bytes(layer, self.grid.partitions)
-
-    def _by_cell(self, layers: Sequence[Layer], lengths: Lengths) -> Ints:
-        """The length of every layer (first axis) in every cell; for narrow rows, their number."""
-        rows = self.grid.rows(layers)
-        if all(self._length(layer, lengths) == layer.rows for layer in layers):
-            return rows
-        found: Ints = np.maximum(rows, np.ceil(self.grid.bytes(layers) / lengths.row_bytes).astype(np.int64))
-        return found
-
-
 def _report(
     task: SlotTask,
     stores: Sequence[StoreLayout],
@@ -311,13 +203,6 @@ def _report(
         inputs=tally.inputs,
         sketches=tally.sketches(),
     )
-
-
-def _kept_bytes(layer: Layer, partitions: int) -> int:
-    """The bytes of a layer's rows; for written layers they are cached from the previous epoch."""
-    if not layer.extents:
-        return sum(run.kept_bytes() for _, run in layer.runs)
-    return sum(weight_of(e, run, partitions)[0] for e, (_, run) in zip(layer.extents, layer.runs, strict=True))
 
 
 def _alive(layer: Layer, bounds: Sequence[int | None]) -> Layer:

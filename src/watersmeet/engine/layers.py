@@ -6,8 +6,8 @@ groups that still count: a merge that takes a range of groups out of a layer onl
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import accumulate
@@ -58,6 +58,15 @@ class Layer:
     @property
     def rows(self) -> int:
         return sum(e.rows for e in self.extents) if self.extents else sum(run.rows for _, run in self.runs)
+
+    def split(self, stores: Container[int]) -> tuple[Layer, Layer]:
+        """The runs of some stores, and the others."""
+        sides = []
+        for inside in (True, False):
+            places = [place for place, (store, _) in enumerate(self.runs) if (store in stores) == inside]
+            extents = tuple(self.extents[place] for place in places) if self.extents else ()
+            sides.append(replace(self, runs=tuple(self.runs[place] for place in places), extents=extents))
+        return sides[0], sides[1]
 
     def is_whole(self, owned: Groups) -> bool:
         """Whether no merge by range has made or cut the layer, within the groups of the slot.
@@ -122,6 +131,15 @@ class Grid:
             for side in sides
         )
         return inside, outside
+
+
+def with_common_stores(layers: Sequence[Layer]) -> tuple[list[Layer], list[Layer]]:
+    """The layers that have a store in common with another one, and the others."""
+    held = Counter(store for layer in layers for store in {store for store, _ in layer.runs})
+    sides: tuple[list[Layer], list[Layer]] = [], []
+    for layer in layers:
+        sides[all(held[store] < 2 for store, _ in layer.runs)].append(layer)
+    return sides
 
 
 def depth(layers: Sequence[Layer]) -> int:

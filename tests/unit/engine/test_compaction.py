@@ -17,6 +17,7 @@ from watersmeet.engine.compaction import (
     last_of,
     merge_groups,
     next_share,
+    stores_to_merge,
 )
 from watersmeet.epoch.task import expired
 from watersmeet.plan.buckets import BUCKET_US_MAX, bucket_width_us
@@ -171,6 +172,30 @@ def test_the_allowance_follows_the_rows_that_arrived():
     assert Merging().allowance(100_000, 0) == Merging().rows_min + 100_000 * Merging().rows_per_arrived
     assert Merging().allowance(0, 100_000_000) == 100_000_000 // Merging().share_of_state
     assert Merging().allowance(1 << 40, 0) == MERGE_ROWS_MAX
+
+
+def test_an_epoch_merges_few_more_small_rows_than_arrive():
+    assert Merging().small_max(0) == Merging().small_rows_min
+    assert Merging().small_max(1_000_000) == 1_250_000
+
+
+LENGTHS = np.array([[500, 300, 40, 0], [400, 200, 50, 9]])
+"""Two layers, in four stores; the last one has rows in one layer only."""
+
+
+@pytest.mark.parametrize(
+    ("rows_max", "is_first", "stores"),
+    [
+        (2000, False, [0, 1, 2]),
+        (1000, False, [0, 2]),  # the longest that fit
+        (899, False, [1, 2]),
+        (10, False, []),
+        (10, True, [0]),  # but something is merged
+        (0, True, [0]),
+    ],
+)
+def test_stores_with_rows_in_several_layers_are_merged_as_far_as_there_is_room(rows_max, is_first, stores):
+    assert stores_to_merge(LENGTHS, rows_max, is_first=is_first) == stores
 
 
 CELLS = st.integers(1, 6).flatmap(
