@@ -38,7 +38,7 @@ POWER_MUTANTS = {
         ),
         Mutant(
             "torn logs of Spark stay",
-            "state.spark_log_sync:SparkLogSync._is_torn",
+            "state.spark_log_sync:_may_be_torn",
             "return not log.is_whole(name)",
             "return False",
         ),
@@ -54,7 +54,6 @@ POWER_MUTANTS = {
             "state.sink_folder:SinkFolder.prepare",
             "make_folder(self.log.folder)\n    sync_way_to(self.log.folder)",
             "self.log.folder.mkdir(parents=True, exist_ok=True)",
-            crashes="the log of a sink that has lost its folder is torn, and its reader cannot read it",
         ),
         Mutant(
             "a torn entry of the sink's log is known",

@@ -249,7 +249,7 @@ def run_to_the_end(root: Path, chance: Random, event: Event, *, takes_parts: boo
     """A driver starts on what is there, and takes in all files of the streams."""
     tiers._verified.clear()  # a process after a cut knows nothing
     mapped._mapped.clear()
-    sink = StandInSink(root / "out", event, takes_parts=takes_parts)
+    sink = StandInSink(root / "sinks" / "out", event, takes_parts=takes_parts)
     Checkpoint(root / "state" / "ck").mend_spark_log()
     engine = PoweredQuery(root / "state" / "ck", sink)
     sink.sink.prepare()

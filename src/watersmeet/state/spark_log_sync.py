@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from math import inf
@@ -70,16 +70,17 @@ class SparkLogSync:
         sync_folder(self.folder.parent)
 
     def mend(self, last_batch: int | None, sources: Collection[str] = ()) -> None:
-        """Remove torn or incomplete entries of batches after the last one in the state. Entries that the state depends
-        on were durable: if one is torn nevertheless, that is damage, and Spark will report it. If sources have names, a
-        batch that was planned for others is removed too: its offsets would count as read where they are not."""
+        """Remove entries of batches after the last one in the state, if they may be torn or are incomplete. Entries
+        that the state depends on were durable: if one is torn nevertheless, that is damage, and Spark will report it.
+        If sources have names, a batch that was planned for others is removed too: its offsets would count as read where
+        they are not."""
         offsets, rests_on = self._offsets, -1 if last_batch is None else last_batch
         planned = [name for name in offsets.entries() if number_of(name) > rests_on]
-        torn = [log for log in self._sources() if self._drop_torn(log, self._reached(log, last_batch))]
+        torn = [log for log in self._sources() if self._drop_torn(log, self._reached(log, last_batch), _may_be_torn)]
         for name in reversed(planned):
-            if torn or self._is_torn(offsets, name) or not self._has_sources(name) or self._is_of_others(name, sources):
+            if torn or _may_be_torn(offsets, name) or not self._has_sources(name) or self._is_of_others(name, sources):
                 offsets.remove(name)
-        self._drop_torn(LogFolder(self.folder / "commits"), -1)
+        self._drop_torn(LogFolder(self.folder / "commits"), -1, self._is_torn)
         if last_batch is None and (self.folder / "metadata").exists() and not _is_json(self.folder / "metadata"):
             remove(self.folder / "metadata")
             remove(self.folder / ".metadata.crc")
@@ -94,11 +95,11 @@ class SparkLogSync:
         found = self._ends(name).get(source.folder.name, -1)  # of a source that the state does not know: nothing
         return inf if found is None else found
 
-    def _drop_torn(self, log: LogFolder, reached: float) -> bool:
+    def _drop_torn(self, log: LogFolder, reached: float, is_torn: Callable[[LogFolder, str], bool]) -> bool:
         """Remove torn entries from the end of the log, but none up to `reached`; returns whether there were any."""
         found = False
         for name in reversed(log.entries()):
-            if number_of(name) <= reached or not self._is_torn(log, name):
+            if number_of(name) <= reached or not is_torn(log, name):
                 break
             log.remove(name)
             found = True
@@ -131,6 +132,12 @@ class SparkLogSync:
         except (FileNotFoundError, NotADirectoryError):
             return []
         return [LogFolder(sources / name) for name in sorted(names) if _NAME.fullmatch(name)]
+
+
+def _may_be_torn(log: LogFolder, name: str) -> bool:
+    """Whether an entry is torn, or nobody knows because its checksum is missing: a power cut may leave half of an entry
+    and no checksum in the whole log. Spark plans again what is removed, so being wrong costs nothing."""
+    return not log.is_whole(name)
 
 
 def _is_json(path: Path) -> bool:
