@@ -312,4 +312,10 @@ MIGRATION_MUTANTS = [
         "_fed(before) if is_handed_over(plan) else 0",
         "0",
     ),
+    Mutant(
+        "a start knows the stores of the first shape only",
+        "plan.state_matching:shape_count",
+        "len(stage.successors) or 1",
+        "1",
+    ),
 ]

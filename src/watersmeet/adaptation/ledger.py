@@ -36,7 +36,8 @@ from watersmeet.errors import unknown_name
 from watersmeet.plan.keys import key_name
 from watersmeet.plan.placement import Placement
 from watersmeet.plan.spillable import spillable_stages
-from watersmeet.plan.stages import JoinPlan, StagePlan
+from watersmeet.plan.stages import JoinPlan
+from watersmeet.plan.state_matching import shape_count
 from watersmeet.plan.tree import Join, streams_of
 from watersmeet.state.measures import STATE_ROWS, STORE_BYTES
 
@@ -100,7 +101,9 @@ class GroupLedger:
         shape = len(plan.stages), plan.partitions
         self._totals: dict[GroupFigure, Ints] = {}
         self._upkept: dict[str, Floats] = {kind: np.zeros(shape) for kind in KINDS}
-        self._arrived = [np.zeros((_stores_max(number, s), plan.partitions)) for number, s in enumerate(plan.stages)]
+        slots = range(shape_count(plan))
+        widths = [max(len(stage.stores(n, slot)) for slot in slots) for n, stage in enumerate(plan.stages)]
+        self._arrived = [np.zeros((width, plan.partitions)) for width in widths]
         self._sizes = [np.zeros_like(arrived) for arrived in self._arrived]
         self._generations: Ints = np.zeros(shape, dtype=np.int64)
         self._row_bytes: dict[tuple[int, str], float] = {}
@@ -323,10 +326,6 @@ def heights(plan: JoinPlan) -> list[int]:
         for fed in stage.sends_to:
             found[fed] = max(found[fed], found[number] + 1)
     return found
-
-
-def _stores_max(number: int, stage: StagePlan) -> int:
-    return max(len(stage.stores(number, slot)) for slot in range(len(stage.shapes)))
 
 
 def _no_figures(width: int) -> Iterator[Any]:

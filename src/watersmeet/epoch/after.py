@@ -23,7 +23,7 @@ from watersmeet.plan.fingerprint import plan_text
 from watersmeet.plan.placement import Placement, even_placement
 from watersmeet.plan.probe_orders import orders_as_texts, orders_from_texts
 from watersmeet.plan.stages import JoinPlan, plan_join
-from watersmeet.plan.state_matching import store_names
+from watersmeet.plan.state_matching import differs_by_slot, shape_count, store_names
 from watersmeet.plan.transition import in_transition, parallel_since, side_by_side
 from watersmeet.plan.tree import parse_tree
 from watersmeet.query.logical import JoinQuery
@@ -89,7 +89,7 @@ def resumed(plan: JoinPlan, manifest: Manifest, slots: int, placement: Placement
     is refused: its results would be lost."""
     _require_stores(plan, manifest)
     _require_places(plan, manifest)
-    if manifest.slots != slots and any(len(set(stage.shapes)) > 1 for stage in plan.stages):
+    if manifest.slots != slots and differs_by_slot(plan):
         raise CheckpointError(
             f"the checkpoint has {manifest.slots} slots with plans of their own, this run {slots}",
             hint="keep the number of slots, or give all slots one plan from the start",
@@ -103,8 +103,7 @@ def resumed(plan: JoinPlan, manifest: Manifest, slots: int, placement: Placement
 
 def _require_stores(plan: JoinPlan, manifest: Manifest) -> None:
     held = {name for slot in manifest.extents for name in slot}
-    shapes = range(max(len(stage.shapes) for stage in plan.stages))
-    known = {name for shape in shapes for name in store_names(plan, shape)}
+    known = {name for slot in range(shape_count(plan)) for name in store_names(plan, slot)}
     if unknown := sorted(held - known):
         stores = "; ".join(f"of {name.streams} by {name.key}: {name.layout}" for name in unknown)
         raise CheckpointError(

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import lcm
 from typing import TypeAlias
 
 from watersmeet.plan.carrying import Carry
@@ -84,6 +85,18 @@ def rebuild(old: JoinPlan, new: JoinPlan, slots: int, carry: Carry | None = None
         if place in wanted or (new.stages[place.stage].hops and joins[place.stage])
     )
     return Rebuild(feeds, built, tuple(joins), carry)
+
+
+def shape_count(plan: JoinPlan) -> int:
+    """The number of slots after which the stores of slots repeat."""
+    counts = [lcm(len(stage.shapes), len(stage.successors) or 1) for stage in plan.stages]
+    return lcm(*counts, 1 if plan.since is None else shape_count(plan.since))
+
+
+def differs_by_slot(plan: JoinPlan) -> bool:
+    """Whether slots have shapes of their own, now or in the plan that they change from or to."""
+    is_different = any(len(set(stage.shapes)) > 1 or len(set(stage.successors)) > 1 for stage in plan.stages)
+    return is_different or (plan.since is not None and differs_by_slot(plan.since))
 
 
 def store_names(plan: JoinPlan, slot: int) -> set[StoreName]:
