@@ -30,16 +30,18 @@ from watersmeet.epoch.kinds import Spill
 from watersmeet.epoch.owing import is_owing
 from watersmeet.plan.default_tree import default_tree
 from watersmeet.plan.hops import is_mixed
-from watersmeet.plan.placement import Placement
+from watersmeet.plan.placement import Move, Placement
 from watersmeet.plan.probe_orders import NO_ORDERS, ProbeOrders, default_orders
 from watersmeet.plan.spillable import spillable_stages
 from watersmeet.plan.stages import JoinPlan, plan_join
+from watersmeet.plan.state_matching import differs_by_slot
 from watersmeet.plan.tree import Join, Leaf, nodes_of, parse_tree
 from watersmeet.planning.reoptimizing import Reoptimizer
 from watersmeet.query.logical import JoinQuery
 from watersmeet.runtime.inprocess import InProcessQuery
 from watersmeet.runtime.inprocess_frames import pandas_hash
 from watersmeet.state import run
+from watersmeet.state.manifest import Manifest
 from watersmeet.state.measures import LATE, RESULTS, Counts
 from watersmeet.state.tiers import epoch_of
 
@@ -106,7 +108,7 @@ def check_every_epoch(scenario: Scenario) -> None:
         if not is_owing(epoch.engine.plan, epoch.engine.manifest):
             assert so_far == expected, f"epoch {number}: {difference(so_far, expected, 'engine', 'oracle')}"
         assert so_far <= expected, f"epoch {number}: {difference(so_far, expected, 'engine', 'oracle')}"
-        if not epoch.has_cleaned and scenario.setting.spill is None:  # what a policy decides does not outlive a crash
+        if not epoch.has_cleaned and not _decides_by_itself(scenario.setting):
             assert all(canonical(attempt) == found for attempt in epoch.attempts), "a repeated attempt found others"
         assert epoch.results.schema.equals(scenario.output_schema), "results have other types"
         epoch.check_files()
@@ -114,6 +116,11 @@ def check_every_epoch(scenario: Scenario) -> None:
     assert so_far == expected, f"in the end: {difference(so_far, expected, 'engine', 'oracle')}"
     late = dict(scenario.answer.late)
     assert totals == late, f"late rows: engine {totals}, oracle {late}"
+
+
+def _decides_by_itself(setting: Setting) -> bool:
+    """Whether epochs beside those of the schedule may emit owed results, or other groups be closed after a crash."""
+    return setting.spill is not None or setting.restless is not None or setting.young
 
 
 @dataclass(frozen=True)
@@ -180,7 +187,8 @@ def epochs_in_process(scenario: Scenario) -> Iterator[Committed]:
                 spoil_copies(memory)
 
             def prepare(engine: InProcessQuery, epoch: Epoch = epoch) -> None:
-                engine.order(spilling(engine.plan, engine.manifest.placement, epoch.spill))
+                moves = moving(engine.plan, engine.manifest, epoch.move)
+                engine.order(spilling(engine.plan, engine.manifest.placement, epoch.spill), moves)
 
             clock = Clock(epoch.now_ms, setting.idle_timeout_ms, scenario.starts_ms[number])
             player.join(number, batch, clock, epoch.failures, prepare)
@@ -244,6 +252,22 @@ def spilling(plan: JoinPlan, placement: Placement, pairs: Iterable[tuple[int, in
         for group in range(partitions) if named == ALL_GROUPS else (named % partitions,):
             groups[number, owners[plan.key_of_stage(number)][group]].add(group)
     return tuple(Spill(stage, slot, tuple(sorted(chosen))) for (stage, slot), chosen in groups.items())
+
+
+def moving(plan: JoinPlan, manifest: Manifest, named: Iterable[tuple[int, int, int]]) -> tuple[Move, ...]:
+    """Moves of groups, given as (key, group, receiver); all are taken modulo what there is. None while the plan
+    changes, or where slots have stores of their own."""
+    if manifest.migration is not None or differs_by_slot(plan):
+        return ()
+    keys, groups = sorted(manifest.placement.owners), defaultdict(list)
+    chosen: dict[tuple[str, int], int] = {}
+    for key, group, receiver in named:
+        chosen[keys[key % len(keys)], group % plan.partitions] = receiver % manifest.slots
+    for (key, group), receiver in chosen.items():
+        sender = manifest.placement.owners[key][group]
+        if sender != receiver:
+            groups[key, sender, receiver].append(group)
+    return tuple(Move(*places, tuple(moved)) for places, moved in groups.items())
 
 
 def _starter(scenario: Scenario, folder: Path, setting: Setting) -> Callable[[EpochSink], InProcessQuery]:

@@ -11,8 +11,9 @@ that fails is printed as such a file. Event times in a file count in its `unit` 
                spill, upkeep, orders, scatter, feed_rows, parts, restless, young
     schedule   per batch: failures before it succeeds (see `tests/crashing.py`), a restart with other slots or budget,
                wiped memory, spoiled copies in it, the driver's clock; `spill`: (stage, group) pairs to be closed with
-               it; `clean`: so many epochs of clean-up after it, with `clean_failures`; the first tried in vain before
-               if `lost`; `migrate`: the plan, and perhaps the strategy, that the query comes to after that, with
+               it; `move`: (key, group, slot) triples, groups that go to slots before it; `clean`: so many epochs of
+               clean-up after it, with `clean_failures`; the first tried in vain before if `lost`; `migrate`: the plan,
+               and perhaps the strategy, that the query comes to after that, with
                `migrate_failures`; `abort`: a migration that is under way then is given up
     expected   the result rows, in any order; late: {stream: rows}
     groupBy, mode    of a query with aggregates in its select list; what it shows is then checked by `tests/groups.py`
@@ -72,6 +73,7 @@ class Epoch:
     keep: bool = False
     lost: bool = False
     clean_failures: tuple[str, ...] = ()
+    move: tuple[tuple[int, int, int], ...] = ()
     migrate: str = ""
     migrate_failures: tuple[str, ...] = ()
     abort: bool = False
@@ -220,8 +222,9 @@ def from_json(name: str, text: str) -> Scenario:
 
 def _epoch(entry: dict[str, Any]) -> Epoch:
     pairs = tuple((stage, group) for stage, group in entry.get("spill", ()))
+    triples = tuple((key, group, slot) for key, group, slot in entry.get("move", ()))
     lists = {name: tuple(entry.get(name, ())) for name in ("failures", "clean_failures", "migrate_failures")}
-    return Epoch(**{**entry, **lists, "spill": pairs})
+    return Epoch(**{**entry, **lists, "spill": pairs, "move": triples})
 
 
 def to_json(scenario: Scenario) -> str:

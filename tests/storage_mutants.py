@@ -98,7 +98,7 @@ STORAGE_MUTANTS = [
     Mutant(
         "memory grows over its budget",
         "state.tiers:Tiers.retain",
-        "(room is None or cost <= room)",
+        "(room is None or ref.bytes <= room)",
         "True",
     ),
     Mutant(

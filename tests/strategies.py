@@ -373,6 +373,8 @@ def _schedule(draw: st.DrawFn, plans: Sequence[Sequence[str]], *, slots_change: 
     whole = st.lists(st.tuples(st.integers(0, 3), st.just(ALL_GROUPS)), max_size=3, unique=True)
     every = st.just([(stage, ALL_GROUPS) for stage in range(4)])
     pairs = st.one_of(whole, some, whole) if spills == "some" else every
+    moves = draw(st.booleans())
+    triples = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 63), st.integers(0, 3)), max_size=8)
     for number, plan in enumerate(plans):
         restarts = number and draw(st.sampled_from((False, False, True)))
         now_ms += draw(st.sampled_from((1, 1, 6, 30)))
@@ -389,6 +391,7 @@ def _schedule(draw: st.DrawFn, plans: Sequence[Sequence[str]], *, slots_change: 
                 else 0,
                 keep=bool(spills) and draw(st.booleans()),
                 lost=bool(spills) and draw(st.booleans()),
+                move=tuple(draw(triples)) if moves else (),
                 migrate=f"{' | '.join(plan)}{draw(migration_ways)}" if plan else "",
                 abort=any(plans) and draw(st.sampled_from((False,) * 7 + (True,))),
                 migrate_failures=tuple(draw(st.lists(_FAILURES, max_size=2))) if plan else (),

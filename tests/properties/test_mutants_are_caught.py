@@ -22,6 +22,7 @@ from tests.migration_mutants import MIGRATION_MUTANTS
 from tests.mutants import MUTANTS, Mutant
 from tests.protocol_checks import CHECKS
 from tests.protocol_mutants import PROTOCOL_MUTANTS
+from tests.relocation_mutants import RELOCATION_MUTANTS
 from tests.scenarios import Scenario, load_scenarios
 from tests.small_scenarios import small_scenarios
 from tests.spill_mutants import SPILL_MUTANTS
@@ -30,7 +31,8 @@ from tests.strategies import aggregate_scenarios, scenarios
 from tests.weight_mutants import WEIGHT_MUTANTS
 
 JOINS, AGGREGATES = load_scenarios(), load_scenarios(aggregates=True)
-JOIN_MUTANTS = {mutant.name: mutant for mutant in MUTANTS + INTERVAL_MUTANTS + SPILL_MUTANTS + STORAGE_MUTANTS}
+_OF_JOINS = MUTANTS + INTERVAL_MUTANTS + SPILL_MUTANTS + STORAGE_MUTANTS + RELOCATION_MUTANTS
+JOIN_MUTANTS = {mutant.name: mutant for mutant in _OF_JOINS}
 PLAN_MUTANTS = {mutant.name: mutant for mutant in MIGRATION_MUTANTS}
 GROUP_MUTANTS = {mutant.name: mutant for mutant in AGGREGATE_MUTANTS + WEIGHT_MUTANTS}
 DRIVER_MUTANTS = {mutant.name: (check, mutant) for check, some in PROTOCOL_MUTANTS.items() for mutant in some}
@@ -114,6 +116,7 @@ def test_names_of_mutants_are_names():
         *AGGREGATE_MUTANTS,
         *WEIGHT_MUTANTS,
         *MIGRATION_MUTANTS,
+        *RELOCATION_MUTANTS,
         *(m for some in PROTOCOL_MUTANTS.values() for m in some),
     ]
     names = {mutant.name for mutant in everything}

@@ -55,7 +55,7 @@ from watersmeet.epoch.owing import extents_of_stage
 from watersmeet.epoch.protocol import Abort, ChangeQuery, CleanUp, Goal, JoinBatch, Migrate, Rest
 from watersmeet.epoch.task import SlotReport
 from watersmeet.epoch.tasks import windows_to_close
-from watersmeet.plan.placement import Placement
+from watersmeet.plan.placement import Move, Placement, still_due
 from watersmeet.plan.spillable import can_spill
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.state.groups import Groups
@@ -111,6 +111,8 @@ class Coordinator:
         self.ledger = GroupLedger(plan, DEFAULT_UPKEEP if spill is None else spill.upkeep)
         self.orders: tuple[Order, ...] = ()
         """The orders of the next epoch with rows."""
+        self.moves: tuple[Move, ...] = ()
+        """The moves of the next epoch with rows."""
         self.roomy_slots: frozenset[int] = frozenset()
         """Slots with room for all their closed groups."""
         self._held = [[Held()] * plan.stage_count for _ in range(slots)]
@@ -195,7 +197,7 @@ class Coordinator:
             due = None if last is None else next_to_complete(self.plan, last, self.pace.rows)
             chunk = None if self._has_turn else due
             self._has_fed, self._has_turn = due is not None, chunk is not None
-            return Batch(goal.number, self.orders, goal.offsets, chunk)
+            return Batch(goal.number, self.orders, goal.offsets, chunk, self._moves_now(last))
         if last is None:
             return None
         until_us = windows_to_close(self.plan, last)
@@ -214,6 +216,12 @@ class Coordinator:
                 return step_of_change(self.plan, last, goal, bytes_at_once=bytes_at_once)
             case Abort(reason):
                 return given_up(self.plan, last, reason)
+
+    def _moves_now(self, last: Manifest | None) -> tuple[Move, ...]:
+        """The moves that still fit: another driver may have moved groups, and groups do not move in a migration."""
+        if not self.moves or last is None or last.migration is not None:
+            return ()
+        return still_due(self.moves, last.placement)
 
     def _due(self, last: Manifest, bytes_at_once: int, *, is_silent: bool) -> Epoch | None:
         """The next step of a migration: one that is under way, one that is wanted, or a rehearsal that is due."""
@@ -314,7 +322,7 @@ class Coordinator:
         return [Event(number, "plan", None, f"started with other {what} than before", details)]
 
     def _decide(self, after: Manifest) -> None:
-        self.orders, self._reasons, self.roomy_slots = (), {}, frozenset()
+        self.orders, self.moves, self._reasons, self.roomy_slots = (), (), {}, frozenset()
         if self.spill is None:
             return
         for slot, held in enumerate(self._held):

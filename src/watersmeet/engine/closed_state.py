@@ -7,7 +7,8 @@ layer owes the results that its members owed, to each other and to other generat
 
 An epoch merges about an allowance, which follows its spilled rows or, if that is more, a part of the closed state.
 Layers of more than half of it are not merged: at most 2 * `share_of_state` of them, or one for every half of
-`MERGE_ROWS_MAX` and of `MERGE_BYTES_MAX`. State that an epoch closes is merged in the next epoch at the earliest, and a
+`MERGE_ROWS_MAX` and of `MERGE_BYTES_MAX`. Parts of files that other slots have written and still use are merged first,
+so that files are not shared for long. State that an epoch closes is merged in the next epoch at the earliest, and a
 clean-up merges nothing. Extents and file sizes alone decide which layers are merged: no other file is opened.
 """
 
@@ -65,11 +66,18 @@ def _chosen(
     allowance = merging.allowance(new, sum(_lengths(layers.values(), task, any_length)))
     lengths = dict(zip(layers, _lengths(layers.values(), task, merging.bounded(allowance)), strict=True))
     shelves: dict[int, list[str]] = defaultdict(list)
+    foreign: dict[int, list[str]] = defaultdict(list)
     for name, layer in layers.items():
-        if 2 * lengths[name] <= allowance:
+        if name in task.foreign:
+            foreign[layer[0].bucket].append(name)
+        elif 2 * lengths[name] <= allowance:
             shelves[layer[0].bucket].append(name)
     chosen: list[list[Closed]] = []
     left = allowance
+    for _, names in sorted(foreign.items()):
+        if left > 0:
+            chosen.append([layers.pop(name) for name in names])
+            left -= sum(lengths[name] for name in names)
     for _, shelf in sorted(shelves.items()):
         for group in merge_groups([lengths[name] for name in shelf], merging, is_closed=False, rows_max=allowance):
             if left > 0:

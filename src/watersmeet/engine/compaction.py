@@ -82,6 +82,8 @@ class Merging:
     long_fan_in: int = 5
     """Of small layers that together are longer than that, in a bucket that will close."""
     tier_ratio: float = 1.0
+    lost_max: float = 0.25
+    """A layer is written again when this share of the rows in its file belongs to other slots."""
 
     def allowance(self, arrived: int, held: int) -> int:
         """Rows that an epoch may merge, given the rows that arrived and are held. It also bounds a merge's memory."""

@@ -104,14 +104,14 @@ def _written(
     stores = stores_of(plan, task)
     width = bucket_width_us(stores) if plan.windowed else None
     bound = watermark_bound(plan, task, arrived)
+    work = Merges(task, plan.partitions, merging, merge, layers, arrived)
     shelves: Shelves = defaultdict(list)
-    for layer in (part for layer in layers if (part := _alive(layer, bounds)).runs):
+    for layer in work.made_own(part for layer in layers if (part := _alive(layer, bounds)).runs):
         shelves[layer.bucket].append(layer)
     for number, chunk in enumerate(arrived, 1):
         is_migrated = task.completes is not None and number == len(arrived)
         for layer in _layers_of(stores, chunk, width, bounds, keep, in_pairs=is_migrated):
             shelves[layer.bucket].append(layer)
-    work = Merges(task, plan.partitions, merging, merge, layers, arrived)
     merges_closed = task.build is None and not takes_chunks(plan)  # a chunk has rows of every bucket
     closed_ones = {bucket: merges_closed and closed(bucket, width, bound) for bucket in shelves}
     turns = () if task.completes is not None and not task.is_old else shelves  # rows wait: a chunk, or merges
@@ -160,7 +160,7 @@ def _retain(
 
     order = sorted(alive, key=importance, reverse=True)
     limit = max(MEMORY_MIN, int(MEMORY_PER_ALIVE * alive.total()))
-    tiers.retain([segments[name] for name in order], limit, task.shares)
+    tiers.retain([segments[name] for name in order if name not in task.foreign], limit)
 
 
 def _report(

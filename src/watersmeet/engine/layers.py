@@ -42,6 +42,8 @@ class Layer:
     extents: tuple[ExtentRef, ...] = ()
     groups: Groups | None = None
     merge: Merge | None = None
+    lost: int = 0
+    """Rows in its file that belong to other slots now."""
 
     def made_runs(self) -> Iterator[tuple[int, Run]]:
         """The runs to write."""

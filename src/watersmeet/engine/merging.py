@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -46,6 +46,21 @@ class Merges:
         self.left = self.allowance
         self.lengths = merging.bounded(self.allowance)
         self.small_max = self.small_left = merging.small_max(new)
+
+    def made_own(self, layers: Iterable[Layer]) -> Iterator[Layer]:
+        """The layers. Those in files that other slots have written and still use are to be written again, and those of
+        which other slots have got a part: then files are not shared for long, and hold few rows that do not count."""
+        for layer in layers:
+            if self.small_left > 0 and self._is_scattered(layer):
+                length = self._length(layer, self.lengths)
+                self.left -= length
+                self.small_left -= length
+                layer = replace(layer, extents=(), lost=0)
+            yield layer
+
+    def _is_scattered(self, layer: Layer) -> bool:
+        is_foreign = layer.extents[0].segment in self.task.foreign
+        return is_foreign or layer.lost > self.merging.lost_max * (layer.lost + layer.rows)
 
     def merge_small(self, shelf: Sequence[Layer], *, may_wait: bool) -> list[Layer]:
         """The layers of an open bucket, with small ones merged. If the bucket will close, an epoch merges no more than

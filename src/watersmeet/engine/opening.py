@@ -14,6 +14,7 @@ from watersmeet.plan.layout import StoreLayout
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.state.cuts import copies, cut_to_groups
 from watersmeet.state.manifest import ExtentRef
+from watersmeet.state.mapped import Runs
 from watersmeet.state.measures import EXPIRE_NS, EXPIRED
 from watersmeet.state.run import Run
 from watersmeet.state.tiers import Tiers, task_name
@@ -32,19 +33,19 @@ def open_state(plan: JoinPlan, task: SlotTask, tiers: Tiers, tally: Tally) -> li
         elif extent.is_active:
             by_segment[extent.segment].append(extent)
     others = {extent.segment for extent in task.closed if extent.segment in task.shares}
-    dead = {extent.segment for extent in task.extents} - by_segment.keys() - others
+    dead = {extent.segment for extent in task.extents} - by_segment.keys() - others - task.foreign
     tally.count(EXPIRED, expired_rows)
     with tally.spent_on(EXPIRE_NS):
         tiers.leave(dead, task_name(task.epoch, task.stage, task.slot))
         copies.forget_missing(str(tiers.durable))
     layers, stores = [], stores_of(plan, task)
     for name, extents in by_segment.items():
-        runs = tiers.open(task.segments[name])
+        runs = tiers.peek(task.segments[name]) if name in task.foreign else tiers.open(task.segments[name])
         pairs = [(extent, _cut(runs[extent.index][1], extent, plan.partitions, tiers)) for extent in extents]
         held = [(_counted(e, run.rows), as_laid_out(run, stores[e.store])) for e, run in pairs if run.rows]
         if held:
             pieces = tuple((extent.store, run) for extent, run in held)
-            layers.append(Layer(extents[0].bucket, pieces, tuple(extent for extent, _ in held)))
+            layers.append(Layer(extents[0].bucket, pieces, tuple(e for e, _ in held), lost=_lost(runs, extents, pairs)))
     return layers
 
 
@@ -58,6 +59,14 @@ def read_state(
     opened = {name: tiers.peek(task.segments[name]) for name in {extent.segment for extent in alive}}
     runs = (_cut(opened[e.segment][e.index][1], e, plan.partitions, tiers) for e in alive)
     return [as_laid_out(run, layout) for run in runs if run.rows]
+
+
+def _lost(runs: Runs, extents: Sequence[ExtentRef], pairs: Sequence[tuple[ExtentRef, Run]]) -> int:
+    """The rows of opened runs that are not the slot's. Those that a merge by range has taken out do not count."""
+    if any(extent.is_piece for extent in extents):
+        return 0
+    whole = sum(runs[index][1].rows for index in {extent.index for extent in extents})
+    return whole - sum(run.rows for _, run in pairs)
 
 
 def _counted(extent: ExtentRef, rows: int) -> ExtentRef:

@@ -175,7 +175,8 @@ def manifest_after(
 
 
 def _rehearsed(before: Manifest, epoch: Epoch) -> int:
-    return epoch.entry + 1 if isinstance(epoch, Build | Switch) and epoch.entry is not None else before.rehearsed
+    number = epoch.entry if isinstance(epoch, Build | Switch | Cleaning) else None
+    return before.rehearsed if number is None else number + 1
 
 
 def left_over(outcome: Outcome, after: Manifest) -> list[ResultFile]:

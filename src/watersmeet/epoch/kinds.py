@@ -3,7 +3,7 @@
 | epoch    | takes in rows | stages that run    | shows                                                   |
 |----------|---------------|--------------------|---------------------------------------------------------|
 | Batch    | of a batch    | all                | its results, even if there are none                     |
-| Cleaning | no            | all                | owed results, if there are any                          |
+| Cleaning | no            | all, if it orders  | owed results, if there are any                          |
 | Closing  | no            | of the aggregation | the windows that end                                    |
 | Takeover | no            | none               | nothing: it fences a driver that may still be running   |
 | Build    | no            | all of a new plan  | nothing: it makes stores                                |
@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias, assert_never
 
 from watersmeet.epoch.task import SlotReport
+from watersmeet.plan.placement import Move
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.plan.state_matching import Built, Feed, Rebuild
 from watersmeet.plan.transition import build_alone
@@ -61,14 +62,19 @@ class Batch:
     """The offsets in Spark's log at which the batch ends."""
     completes: tuple[int, int] | None = None
     """A range of groups whose missing rows are added to stores as well, or that are handed over."""
+    moves: tuple[Move, ...] = ()
+    """Groups that change slots before the rows are joined."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cleaning:
-    """Orders are carried out without rows."""
+    """Moves and orders are carried out without rows."""
 
     orders: tuple[Order, ...]
     reason: str
+    moves: tuple[Move, ...] = ()
+    entry: int | None = None
+    """The number of its entry in the rehearsal script, if it has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +178,10 @@ def orders_of(epoch: Epoch) -> tuple[Order, ...]:
             assert_never(epoch)
 
 
+def moves_of(epoch: Epoch) -> tuple[Move, ...]:
+    return epoch.moves if isinstance(epoch, Batch | Cleaning) else ()
+
+
 def has_rows(epoch: Epoch) -> bool:
     return isinstance(epoch, Batch)
 
@@ -190,8 +200,10 @@ def chunk_of(epoch: Epoch) -> tuple[int, int] | None:
 def stages_of(plan: JoinPlan, epoch: Epoch) -> range:
     """The stages that an epoch runs."""
     match epoch:
-        case Batch() | Cleaning():
+        case Batch():
             return range(plan.stage_count)
+        case Cleaning(orders, _, moves):
+            return range(plan.stage_count if orders or moves else 0)
         case Closing():
             return range(len(plan.stages), plan.stage_count)
         case Takeover() | Switch():

@@ -104,6 +104,8 @@ class SlotTask:
     """Whether the rows come from stores: none of them is late or newly arrived."""
     shares: Mapping[str, float] = field(default_factory=dict)
     """For segments that other slots use too: this slot's share of the bytes (`state/shares.py`)."""
+    foreign: frozenset[str] = frozenset()
+    """Those of them that another slot keeps. This slot is to write its part anew."""
     sketches: tuple[KeyClasses, ...] = ()
     """The key classes of which arriving rows are sketched (`epoch/key_sketch.py`)."""
 

@@ -30,7 +30,7 @@ from watersmeet.plan.stages import Index, JoinPlan
 from watersmeet.plan.state_matching import Feed
 from watersmeet.state.groups import NO_GROUPS, Groups
 from watersmeet.state.manifest import ExtentRef, Manifest, within
-from watersmeet.state.shares import byte_shares
+from watersmeet.state.shares import byte_shares, foreign_files
 
 
 def tasks_of(
@@ -52,12 +52,21 @@ def tasks_of(
         made = [_task(plan, before, epoch, stage, slot, owed, memory) for slot in range(before.slots)]
         if sketches and has_rows(epoch):
             made = [replace(task, sketches=sketches) for task in made]
-        shares = byte_shares([task.extents for task in made])
-        tasks[stage] = [replace(task, shares=mine) if mine else task for task, mine in zip(made, shares, strict=True)]
+        tasks[stage] = _sharing(made)
     if feeds := feeds_in(epoch):
         number = feeding_stage(plan, epoch)
         tasks[number] = [_feeding(before, epoch, feeds, number, slot) for slot in range(before.slots)]
     return tasks
+
+
+def _sharing(tasks: Sequence[SlotTask]) -> list[SlotTask]:
+    """The tasks of a stage, with each slot's part in files that several slots use."""
+    held = [task.extents for task in tasks]
+    shares = byte_shares(held)
+    if not any(shares):
+        return list(tasks)
+    parts = zip(tasks, shares, foreign_files(held), strict=True)
+    return [replace(task, shares=mine, foreign=foreign) if mine else task for task, mine, foreign in parts]
 
 
 def feeds_in(epoch: Epoch) -> tuple[Feed, ...]:

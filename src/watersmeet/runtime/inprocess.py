@@ -21,10 +21,11 @@ from watersmeet.epoch.after import Clock, initial_manifest, left_over, manifest_
 from watersmeet.epoch.driving import Drive, handlers_of
 from watersmeet.epoch.events import Event
 from watersmeet.epoch.kinds import Build, Order, Switch, has_rows, plan_after, plan_run, query_after
-from watersmeet.epoch.migrating import ready_to_build
+from watersmeet.epoch.migrating import ready_to_run
 from watersmeet.epoch.task import SlotReport
 from watersmeet.epoch.tasks import feeds_in, tasks_of
 from watersmeet.plan.default_tree import default_tree
+from watersmeet.plan.placement import Move
 from watersmeet.plan.stages import JoinPlan, plan_join
 from watersmeet.query.logical import JoinQuery
 from watersmeet.runtime.inprocess_attempts import Attempts
@@ -79,9 +80,10 @@ class InProcessQuery:
         """The state, distributed over the slots of this run."""
         return self._before(self.drive.state.last or self._start.last)
 
-    def order(self, orders: Sequence[Order]) -> None:
-        """Set the orders of the next epoch with rows, in place of the coordinator's."""
+    def order(self, orders: Sequence[Order], moves: Sequence[Move] = ()) -> None:
+        """Set the orders and moves of the next epoch with rows, in place of the coordinator's."""
         self.coordinator.orders = tuple(orders) or self.coordinator.orders
+        self.coordinator.moves = tuple(moves) or self.coordinator.moves
 
     def recover(self) -> None:
         """Send the results that an earlier run did not send, and take over. The first batch does this by itself."""
@@ -162,7 +164,8 @@ class InProcessQuery:
         given = self.setup
         manifest = initial_manifest(self.plan, given.slots) if last is None else last
         keys = (self.plan.key_of_stage(stage) for stage in range(self.plan.stage_count))
-        placement = None if given.placement is None else given.placement(keys)
+        is_start = last is None or last is self._start.last
+        placement = given.placement(keys) if is_start and given.placement is not None else None
         self._dealt = last, resumed(self.plan, manifest, given.slots, placement)
         return self._dealt[1]
 
@@ -182,8 +185,7 @@ class InProcessQuery:
         plan, after_plan = plan_run(self.plan, epoch), plan_after(self.plan, epoch)
         query = query_after(self.query, epoch)
         slots = self.slots if plan is self.plan else Slots(query, plan, self.checkpoint, self.setup)
-        if self._changing is not None:
-            before = ready_to_build(before, self.plan, self._changing)
+        before = ready_to_run(before, self.plan, epoch)
         if not self.checkpoint.is_prepared:
             self.checkpoint.prepare()
         memory = self.setup.memory

@@ -42,3 +42,8 @@ def committed_name(epoch: int) -> str:
 
 def acknowledged_name(epoch: int) -> str:
     return f"{epoch:012d}"
+
+
+def slot_of(segment: str) -> int:
+    """The slot that has written a segment."""
+    return int(segment.split("-", 3)[2])

@@ -48,6 +48,13 @@ class Groups:
         return Groups.of_edges(np.flatnonzero(padded[1:] != padded[:-1]).tolist())
 
     @staticmethod
+    def of_numbers(numbers: Sequence[int]) -> Groups:
+        """The groups of these numbers, in any order."""
+        mask = np.zeros(max(numbers, default=-1) + 1, dtype=np.bool_)
+        mask[list(numbers)] = True
+        return Groups.where(mask)
+
+    @staticmethod
     def of_edges(edges: Sequence[int]) -> Groups:
         """The ranges from every first to every second edge."""
         return Groups(tuple(zip(edges[::2], edges[1::2], strict=True)))

@@ -20,7 +20,7 @@ from operator import attrgetter
 from typing import Any, Literal, TypeAlias
 
 from watersmeet.plan.layout import StoreName
-from watersmeet.plan.placement import Placement, even_placement
+from watersmeet.plan.placement import Move, Placement, even_placement
 from watersmeet.state.groups import Groups
 from watersmeet.state.measures import Counts, total
 from watersmeet.state.spark_log import Offsets
@@ -226,6 +226,23 @@ def placed(manifest: Manifest, placement: Placement) -> Manifest:
             everything.setdefault(name, []).extend(extents)
     dealt = tuple(_dealt(everything, placement, slot) for slot in range(placement.slots))
     return replace(manifest, placement=placement, extents=dealt)
+
+
+def moved(manifest: Manifest, moves: Sequence[Move]) -> Manifest:
+    """The same state after some moves of groups between slots; no file is touched. ValueError if they do not fit."""
+    if not moves:
+        return manifest
+    states = [dict(slot) for slot in manifest.extents]
+    for move in moves:
+        going = Groups.of_numbers(move.groups)
+        sender, receiver = states[move.sender], states[move.receiver]
+        for name in [name for name in sender if name.key == move.key]:
+            held = sender.pop(name)
+            if leaving := tuple(part for extent in held for part in _cut(extent, extent.groups & going)):
+                receiver[name] = (*receiver.get(name, ()), *leaving)
+            if staying := tuple(part for extent in held for part in _cut(extent, extent.groups - going)):
+                sender[name] = staying
+    return replace(manifest, placement=manifest.placement.after(moves), extents=tuple(states))
 
 
 def _dealt(everything: Mapping[StoreName, Sequence[ExtentRef]], placement: Placement, slot: int) -> SlotState:

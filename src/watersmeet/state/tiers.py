@@ -21,9 +21,8 @@
 Segments of earlier epochs are *fetched* into memory: one per epoch, or all at once if a slot finds nothing in memory.
 They are counted in `fetched_bytes`.
 So memory never holds more than at the end of the epoch before or of this one. The budget counts the bytes of resident
-files of one slot. Of a resident file that other slots share, it counts the slot's share. A slot that fetches a shared
-file counts all of it, and fetches it only if it finds nothing in memory. Files mapped by a running task stay readable
-after they are removed, so eviction needs no coordination between slots.
+files of one slot. A file that several slots use counts for one of them (`state/shares.py`); the others read it where it
+is. Files mapped by a running task stay readable after they are removed, so eviction needs no coordination.
 
 Known limitation: an idle process keeps its mapped files until it runs its next task or ends.
 """
@@ -47,7 +46,6 @@ from watersmeet.state.plain_files import plain_status
 from watersmeet.state.private_folder import Mark, PrivateFolder, opened_or_made
 from watersmeet.state.run import Run
 from watersmeet.state.segment import Checksum, checksum_of, read_segment, runs_in, write_segment
-from watersmeet.state.shares import NO_SHARES, Shares, own_bytes
 from watersmeet.state.storage import write_durably
 
 SUFFIX = ".seg"
@@ -199,34 +197,28 @@ class Tiers:
             assert name in self._written, f"segment {name} is not this task's own"
             (self.durable / name).unlink(missing_ok=True)
 
-    def retain(
-        self, first_to_last: Iterable[SegmentRef], limit_bytes: int | None = None, shares: Shares = NO_SHARES
-    ) -> None:
+    def retain(self, first_to_last: Iterable[SegmentRef], limit_bytes: int | None = None) -> None:
         """Keep the first segments of the slot's new state in memory, up to budget and limit, and evict all others.
 
-        Besides resident and new segments, one more is fetched per call; all at once if none is resident. `shares` are
-        the slot's shares of segments that other slots use too; those slots may evict them without coordination.
+        Besides resident and new segments, one more is fetched per call; all at once if none is resident.
         """
         if self._folder is None:
             return
         limits = [limit for limit in (self.budget_bytes, limit_bytes) if limit is not None]
         room = min(limits, default=None)
         kept: list[SegmentRef] = []
-        costs: dict[str, int] = {}
         may_fetch = True
         for ref in first_to_last:
             is_here = ref.name in self._resident or ref.name in self._written
-            may_come = may_fetch and not (ref.name in shares and self._resident)
-            cost = own_bytes(ref, shares) if is_here else ref.bytes
-            if (is_here or may_come) and (room is None or cost <= room):
+            if (is_here or may_fetch) and (room is None or ref.bytes <= room):
                 kept.append(ref)
-                costs[ref.name] = cost
-                room = None if room is None else room - cost
+                room = None if room is None else room - ref.bytes
                 may_fetch = may_fetch and (is_here or not self._resident)
-        for name in self._resident - costs.keys():
+        for name in self._resident - {ref.name for ref in kept}:
             self._evict(self._folder, name)
-        self._resident = {ref.name for ref in kept if ref.name in self._resident or self._copied(ref)}
-        self.resident_bytes = sum(costs[name] for name in self._resident)
+        here = [ref for ref in kept if ref.name in self._resident or self._copied(ref)]
+        self._resident = {ref.name for ref in here}
+        self.resident_bytes = sum(ref.bytes for ref in here)
         for ref in kept:
             if ref.name in self._written and ref.name in self._resident:
                 self._in_memory(ref)  # map now: the epoch that merges pays for it, not the next one

@@ -15,7 +15,13 @@ from watersmeet.state.manifest import ACTIVE
 def test_a_task_for_every_stage_that_runs_and_every_slot():
     plan = aggregate_plan()
     before = initial_manifest(plan, 3)
-    for epoch, stages in ((Batch(0), [0, 1]), (Cleaning((), ""), [0, 1]), (Closing(5), [1]), (Takeover(), [])):
+    for epoch, stages in (
+        (Batch(0), [0, 1]),
+        (Cleaning((Clean(0, 0, 0, 8),), ""), [0, 1]),
+        (Cleaning((), ""), []),
+        (Closing(5), [1]),
+        (Takeover(), []),
+    ):
         tasks = tasks_of(plan, before, epoch)
         assert list(tasks) == stages
         for stage, of_stage in tasks.items():

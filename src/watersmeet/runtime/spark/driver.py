@@ -21,7 +21,7 @@ from watersmeet.epoch.after import Clock, initial_manifest, left_over, manifest_
 from watersmeet.epoch.driving import Drive, handlers_of
 from watersmeet.epoch.events import Event
 from watersmeet.epoch.kinds import Build, Switch, changes_query, has_rows, plan_after, plan_run
-from watersmeet.epoch.migrating import ready_to_build
+from watersmeet.epoch.migrating import ready_to_run
 from watersmeet.errors import FencedError, WatersmeetError
 from watersmeet.failpoints import failpoint
 from watersmeet.plan.stages import JoinPlan
@@ -181,8 +181,7 @@ class EpochDriver:
         started, outside, epoch = time.monotonic(), self._outside, command.epoch
         before, plan = self._before(command.before), plan_after(self.plan, epoch)
         self._changing = epoch if isinstance(epoch, Build | Switch) else None
-        if self._changing is not None:
-            before = ready_to_build(before, self.plan, self._changing)
+        before = ready_to_run(before, self.plan, epoch)
         memory, sketches = self.coordinator.memory_for(epoch), self.coordinator.sketches
         work = Work(epoch, before, memory, self._drops.recent, sketches)
         rows = self._batch if has_rows(epoch) else self._rowless
