@@ -31,6 +31,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.adaptation.figures import Floats, GroupFigures, Ints
+from watersmeet.adaptation.group_loads import GroupLoads, Prices
 from watersmeet.epoch.task import GroupFigure, SlotReport
 from watersmeet.errors import unknown_name
 from watersmeet.plan.keys import key_name
@@ -162,6 +163,20 @@ class GroupLedger:
             epoch,
             *(np.concatenate(column) for column in zip(_no_figures(width), *parts, strict=True)),
         )
+
+    def loads(self, placement: Placement, prices: Prices) -> GroupLoads:
+        """The load of every group of every key that has active state or has had rows of late."""
+        keys = tuple(sorted({stage.key_text for stage in self._stages.values()}))
+        shape = len(keys), self.plan.partitions
+        held, cpu, output = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+        for number, stage in self._stages.items():
+            key = keys.index(stage.key_text)
+            held[key] += self._sizes[number].sum(axis=0)
+            cpu[key] += prices.cpu_ns(self._arrived[number].sum(axis=0), self._upkept["local"][number])
+            output[key] = np.maximum(output[key], self._upkept["output"][number])
+        owners = np.array([placement.owners[key] for key in keys], dtype=np.int64).reshape(shape)
+        at = np.nonzero((held > 0) | (cpu > 0))
+        return GroupLoads(placement.slots, keys, at[0], at[1], owners[at], held[at], cpu[at], output[at])
 
     def table(self, placement: Placement) -> pa.Table:
         """One row for each stage and group that has state or results, or owes results."""

@@ -12,18 +12,12 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.state.measures import EXPIRE_NS, INSERT_NS, INSERTED, INTERMEDIATE, JOINED, PROBE_NS, RESULTS, Counts
+from watersmeet.adaptation.group_loads import Prices
+from watersmeet.state.measures import Counts
 
 
 def with_cpu(groups: pa.Table, totals: Counts) -> pa.Table:
     """The table of a ledger (`adaptation/ledger.py`) with a column `cpu_ns`."""
-    stored_ns = _mean(totals.of(INSERT_NS) + totals.of(EXPIRE_NS), totals.of(INSERTED))
-    emitted = totals.of(INTERMEDIATE) + (totals.of(JOINED) or totals.of(RESULTS))
-    found_ns = _mean(totals.of(PROBE_NS), emitted)
     arrived = np.array([sum(rows) for rows in groups["upkept_arrived"].to_pylist()], dtype=np.float64)
-    cpu = arrived * stored_ns + groups["upkept_local"].to_numpy() * found_ns
+    cpu = Prices.of(totals).cpu_ns(arrived, groups["upkept_local"].to_numpy())
     return groups.append_column("cpu_ns", pa.array(np.rint(cpu).astype(np.int64)))
-
-
-def _mean(spent_ns: int, count: int) -> float:
-    return spent_ns / count if count else 0.0

@@ -1,0 +1,54 @@
+"""Making the loads of slots equal by moving few bytes: the balancer (ours; its trigger is that of R2)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from watersmeet.adaptation.figures import Floats, Ints
+
+TOLERANCE = 1.05
+"""Loads within this ratio of the mean are left alone."""
+
+
+def evened(slot: Ints, load: Floats, size: Floats, slots: int, tolerance: float = TOLERANCE) -> Ints:
+    """The new slot of every unit, given its slot, its load and its bytes.
+
+    Again and again, the slot with the most load gives units to the one with the least, up to half of what lies between
+    them and no further than the mean: those with the most load per byte. A slot whose units are all too large to help
+    keeps them.
+    """
+    found = slot.copy()
+    loads = np.bincount(slot, weights=load, minlength=slots).astype(np.float64)
+    mean = loads.mean() if slots else 0.0
+    stuck = np.zeros(slots, dtype=np.bool_)
+    per_byte = load / np.maximum(1.0, size)
+    for _ in range(4 * slots):
+        most = int(np.argmax(np.where(stuck, -np.inf, loads)))
+        least = int(np.argmin(loads))
+        if stuck[most] or loads[most] <= tolerance * mean or most == least:
+            break
+        amount = min((loads[most] - loads[least]) / 2, loads[most] - mean)
+        mine = np.flatnonzero((found == most) & (load > 0) & (load <= max(amount, (loads[most] - loads[least]) / 2)))
+        order = mine[np.lexsort((mine, -per_byte[mine]))]
+        going = order[taken(load[order], amount)]
+        if not len(going):
+            going = order[np.argsort(load[order], kind="stable")[:1]]
+        if not len(going):
+            stuck[most] = True
+            continue
+        found[going] = least
+        moved = float(load[going].sum())
+        loads[most] -= moved
+        loads[least] += moved
+    return found
+
+
+def taken(values: Floats, amount: float) -> Ints:
+    """The places of values that are taken one after the other while they fit into an amount; others are passed over."""
+    chosen = []
+    left = amount
+    for place, value in enumerate(values.tolist()):
+        if value <= left:
+            chosen.append(place)
+            left -= value
+    return np.array(chosen, dtype=np.int64)

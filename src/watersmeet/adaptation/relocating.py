@@ -1,0 +1,85 @@
+"""When partition groups change slots: a relocation policy, asked after every epoch, with what it must not do (R2-R4).
+
+    epoch ends ─▶ figures of all groups ─▶ policy suggests ─▶ coordinator decides ─▶ moves of the next epoch
+
+Groups rest for `relocationInterval` after a move, and so does the whole query after a relocation. No group moves that
+is about to be spilled, none while a migration is under way, and none where slots keep stores of their own. Times are
+event times, or the driver's clock where rows have none: see `adaptation/memories.py`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from watersmeet.adaptation.group_loads import GroupLoads
+from watersmeet.adaptation.relocation_policies import (
+    NOTHING,
+    ClusterFigures,
+    RelocationSettings,
+    Suggestion,
+    moves_of_share,
+    moves_to,
+    policy_named,
+)
+from watersmeet.plan.placement import Move
+from watersmeet.plan.stages import JoinPlan
+from watersmeet.plan.state_matching import differs_by_slot
+from watersmeet.state.manifest import Manifest
+
+Unit = tuple[str, int]
+"""A key and a group."""
+OTHER_STORES = "slots keep stores of their own"
+UNDER_WAY = "a migration is under way"
+
+
+def fixed_because(plan: JoinPlan, manifest: Manifest) -> str | None:
+    """Why no group can change slots now; None if they can."""
+    if manifest.migration is not None:
+        return UNDER_WAY
+    return OTHER_STORES if differs_by_slot(plan) else None
+
+
+class Relocator:
+    """The relocations of a run: its policy, and when groups moved."""
+
+    def __init__(self, settings: RelocationSettings) -> None:
+        self.settings = settings
+        self._policy = policy_named(settings.policy)
+        self._last_s: float | None = None
+        self._moved_s: dict[Unit, float] = {}
+        self._forced_bytes = 0
+
+    def suggest(self, loads: GroupLoads, at_s: float | None, spilling: frozenset[Unit], hosts: int) -> Suggestion:
+        """What the policy suggests at a time, given the groups that are about to be spilled."""
+        interval_s = self.settings.interval_s
+        now_s = 0.0 if at_s is None else at_s
+        if loads.slots < 2 or not len(loads) or (self._last_s is not None and now_s - self._last_s <= interval_s):
+            return NOTHING
+        figures = ClusterFigures(loads, self._may_move(loads, now_s, spilling), hosts, self._forced_bytes)
+        suggested = self._policy(figures, self.settings)
+        if suggested.moves or suggested.forced:
+            self._last_s = now_s
+        for move in suggested.moves:
+            self._moved_s |= dict.fromkeys(((move.key, group) for group in move.groups), now_s)
+        self._forced_bytes += sum(suggested.forced.values())
+        return suggested
+
+    def _may_move(self, loads: GroupLoads, now_s: float, spilling: frozenset[Unit]) -> np.typing.NDArray[np.bool_]:
+        if not self._moved_s and not spilling:
+            return np.ones(len(loads), dtype=np.bool_)
+        self._moved_s = {u: s for u, s in self._moved_s.items() if now_s - s <= self.settings.interval_s}
+        units = zip(loads.key.tolist(), loads.group.tolist(), strict=True)
+        resting = self._moved_s.keys() | spilling
+        return np.array([(loads.keys[key], group) not in resting for key, group in units], dtype=np.bool_)
+
+
+def moves_asked(loads: GroupLoads, sender: int, receiver: int, share: float) -> tuple[Move, ...]:
+    """The moves that a user asks for: a share of the sender's bytes, but at least one group if it has any."""
+    figures = ClusterFigures(loads, np.ones(len(loads), dtype=np.bool_))
+    held = float(loads.bytes_by_slot[sender])
+    if moves := moves_of_share(figures, sender, receiver, share * held):
+        return moves
+    mine = np.flatnonzero((loads.slot == sender) & (loads.bytes > 0))
+    new = loads.slot.copy()
+    new[mine[np.argsort(loads.bytes[mine], kind="stable")[:1]]] = receiver
+    return moves_to(loads, new)
