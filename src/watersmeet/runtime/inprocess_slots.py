@@ -178,7 +178,9 @@ class Slots:
         return raw.select(columns).rename_columns([item.name for item in self.query.select])
 
     def _tiers(self, task: SlotTask) -> Tiers:
-        return Tiers(self.checkpoint.segments, self.setup.memory, task.memory_bytes, self.checkpoint.attempts)
+        return Tiers(
+            self.checkpoint.segments, self.setup.memory, task.memory_bytes, self.checkpoint.attempts, task.host_bytes
+        )
 
 
 def _without_feeding(

@@ -21,7 +21,8 @@
 Segments of earlier epochs are *fetched* into memory: one per epoch, or all at once if a slot finds nothing in memory.
 They are counted in `fetched_bytes`.
 So memory never holds more than at the end of the epoch before or of this one. The budget counts the bytes of resident
-files of one slot. Of a resident file that other slots share, it counts the slot's share. A slot that fetches a shared
+files of one slot; all files on a host are within the host's cap (`host_cap.py`). Of a resident file that other slots
+share, the budget counts the slot's share. A slot that fetches a shared
 file counts all of it, and fetches it only if it finds nothing in memory. Files mapped by a running task stay readable
 after they are removed, so eviction needs no coordination between slots.
 
@@ -32,7 +33,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -41,6 +42,7 @@ from typing import BinaryIO
 from watersmeet.errors import CorruptSegmentError
 from watersmeet.failpoints import failpoint
 from watersmeet.state import attempts, mapped
+from watersmeet.state.host_cap import Room, Task, note_ran, room_for
 from watersmeet.state.manifest import SegmentRef
 from watersmeet.state.mapped import Runs
 from watersmeet.state.plain_files import plain_status
@@ -82,6 +84,8 @@ class Tiers:
     budget_bytes: int | None = None
     attempts: Path | None = None
     """Where segments are announced before they are written (`state/attempts.py`); None: nowhere."""
+    host_bytes: int | None = None
+    """The bytes that all slots may have in memory on this host; None: any number."""
     resident_bytes: int = 0
     fetched_bytes: int = 0
     spoiled_copies: int = 0
@@ -90,6 +94,7 @@ class Tiers:
     _copies: dict[str, Mark] = field(default_factory=dict)
     """The copies of segments that this task has written: their bytes are those of which it computed the checksum."""
     _folder: PrivateFolder | None = field(init=False, default=None)
+    _task: str = ""
 
     def __post_init__(self) -> None:
         """Open or make the memory folder; raises WatersmeetError if it exists and is not private."""
@@ -108,9 +113,12 @@ class Tiers:
             return
         for name in dead:
             self._evict(self._folder, name)
-        for name in self._folder.names():
+        names, self._task = self._folder.names(), task
+        for name in names:
             if name.startswith(f"{task}-"):
                 self._folder.remove(name)
+        if self.host_bytes is not None:
+            note_ran(self._folder, Task.named(task), names)
 
     def open(self, ref: SegmentRef) -> Runs:
         """The (store, run) pairs of a segment with active rows, without the generation column. Raises
@@ -202,7 +210,8 @@ class Tiers:
     def retain(
         self, first_to_last: Iterable[SegmentRef], limit_bytes: int | None = None, shares: Shares = NO_SHARES
     ) -> None:
-        """Keep the first segments of the slot's new state in memory, up to budget and limit, and evict all others.
+        """Keep the first segments of the slot's new state in memory, up to budget, limit and the host's cap, and evict
+        all others.
 
         Besides resident and new segments, one more is fetched per call; all at once if none is resident. `shares` are
         the slot's shares of segments that other slots use too; those slots may evict them without coordination.
@@ -225,15 +234,26 @@ class Tiers:
                 may_fetch = may_fetch and (is_here or not self._resident)
         for name in self._resident - costs.keys():
             self._evict(self._folder, name)
-        self._resident = {ref.name for ref in kept if ref.name in self._resident or self._copied(ref)}
+        self._settle(self._folder, kept)
         self.resident_bytes = sum(costs[name] for name in self._resident)
         for ref in kept:
             if ref.name in self._written and ref.name in self._resident:
                 self._in_memory(ref)  # map now: the epoch that merges pays for it, not the next one
 
-    def _copied(self, ref: SegmentRef) -> bool:
-        assert self._folder is not None
-        mark = self._folder.copy(self.durable / ref.name, ref.name)
+    def _settle(self, folder: PrivateFolder, kept: Sequence[SegmentRef]) -> None:
+        """Have the kept segments in memory, those for which the host has room."""
+        here = frozenset(ref.name for ref in kept if ref.name in self._resident)
+        room = Room(here, dict.fromkeys(ref.name for ref in kept if ref.name not in here))
+        if self.host_bytes is not None and room.reserved:
+            room = room_for(folder, self.host_bytes, Task.named(self._task), kept, here)
+            for name in here - room.stay:
+                mapped.forget(str(self.memory), name)
+        come = [ref for ref in kept if ref.name in room.reserved]
+        copied = {ref.name for ref in come if self._copied(folder, ref, room.reserved[ref.name])}
+        self._resident = {*room.stay, *copied}
+
+    def _copied(self, folder: PrivateFolder, ref: SegmentRef, reserved: str | None) -> bool:
+        mark = folder.copy(self.durable / ref.name, ref.name, reserved)
         if mark is None:
             return False
         if ref.name in self._written:
