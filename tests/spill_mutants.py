@@ -162,7 +162,19 @@ SPILL_MUTANTS = [
     Mutant(
         "a stage takes memory that others have yet to give up",
         "epoch.memory_shares:memory_shares",
-        "free = max(0, budget_bytes - sum(stage.resident_bytes for stage in stages))",
-        "free = budget_bytes",
+        "free = max(0, sum(accounts) - sum(resident))",
+        "free = sum(accounts)",
+    ),
+    Mutant(
+        "lent memory is counted twice",
+        "adaptation.lending:lent",
+        "slack = budget_bytes * len(needs) - sum(own)",
+        "slack = budget_bytes * len(needs)",
+    ),
+    Mutant(
+        "slots of different hosts lend to each other",
+        "adaptation.lending:Hosts.neighbours",
+        "slot if host is None else host",
+        "0",
     ),
 ]

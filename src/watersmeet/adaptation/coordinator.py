@@ -125,10 +125,16 @@ class Coordinator:
         self._has_turn = False
         """Whether the next batch merges state. Every other one does, those between them have a chunk."""
 
+    def expect_hosts(self, count: int) -> None:
+        """Note how many hosts there are, before any slot has told."""
+        self.hosts = replace(self.hosts, most=count)
+        self.memory = self._shares()
+
     def for_plan(self, plan: JoinPlan) -> Coordinator:
         """A coordinator with the same settings, without any statistics."""
         found = Coordinator(plan, self.slots, self.budget, self.spill, self.wishes, self.reoptimizer, self.memories)
-        found.hosts, found.memory = self.hosts, None if self.budget is None else found._shares()
+        found.hosts = self.hosts
+        found.memory = found._shares()
         return found
 
     def migrated(self, epoch: Build | Switch, before: Manifest) -> Coordinator:
