@@ -155,6 +155,8 @@ class Committed:
             held = {path.name: path.stat().st_size for path in memory.glob("*")}
             written = {name for name in held if name.endswith(".seg")}
             stale = {name for name in written - named.keys() if epoch_of(name) < manifest.epoch}
+            if setup.hosts > 1:  # the next task there sweeps it
+                stale -= {*self.engine._drops.recent.get(manifest.epoch, ())}
             assert not stale or is_built, f"memory holds {stale}, which the manifest no longer names"
             if setup.memory_budget_bytes is not None:
                 budget = setup.memory_budget_bytes * -(-manifest.slots // setup.hosts)

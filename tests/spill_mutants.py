@@ -171,10 +171,4 @@ SPILL_MUTANTS = [
         "slack = budget_bytes * len(needs) - sum(own)",
         "slack = budget_bytes * len(needs)",
     ),
-    Mutant(
-        "slots of different hosts lend to each other",
-        "adaptation.lending:Hosts.neighbours",
-        "slot if host is None else host",
-        "0",
-    ),
 ]
