@@ -81,7 +81,7 @@ def test_slots_that_wander_and_a_worker_that_is_killed(spark, tmp_path):
     write_batches(tmp_path, batches)
     with cluster_of(2, tmp_path, SETTINGS) as cluster:
         first, second = cluster.workers
-        with Observer(first.tier) as in_first, Observer(second.tier) as in_second:
+        with Observer(first.tier, steady=True) as in_first, Observer(second.tier, steady=True) as in_second:
             run = Run(tmp_path, cluster)
             run.wait_for(25)
             first.kill_processes()
@@ -94,6 +94,7 @@ def test_slots_that_wander_and_a_worker_that_is_killed(spark, tmp_path):
 
     budget = BUDGET * SLOTS // 2
     print(f"{len(told)} micro-batches, budget {budget} per host, most {in_first.most()} and {in_second.most()}")
+    print(f"looks: {len(in_first.samples)} and {len(in_second.samples)}")
     assert 0.8 * budget < in_first.most() <= budget
     assert 0.8 * budget < in_second.most() <= budget
     assert output(spark, tmp_path / "out") == right(spark, tmp_path, batches)

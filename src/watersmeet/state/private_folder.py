@@ -58,12 +58,14 @@ class PrivateFolder:
             return []
 
     def sizes(self) -> dict[str, int]:
-        """All names in the folder, with the bytes of each."""
+        """All names in the folder, with the bytes of each. A file that is renamed meanwhile, when its copy is whole, is
+        not missed."""
         found: dict[str, int] = {}
-        with suppress(OSError), os.scandir(self._descriptor) as entries:
-            for entry in entries:
-                with suppress(OSError):  # it was removed meanwhile
-                    found[entry.name] = entry.stat(follow_symlinks=False).st_size
+        for name in self.names():
+            for known in (name, _whole(name)):
+                with suppress(OSError):
+                    found[known] = os.stat(known, dir_fd=self._descriptor, follow_symlinks=False).st_size
+                    break
         return found
 
     @contextmanager
@@ -194,6 +196,11 @@ def opened_or_made(path: Path) -> PrivateFolder | None:
         return PrivateFolder(path)
     except OSError:
         return None
+
+
+def _whole(partial: str) -> str:
+    """The name that a file gets when its copy is whole."""
+    return partial.removesuffix(PARTIAL).rpartition(".")[0] if partial.endswith(PARTIAL) else partial
 
 
 def _mark(found: os.stat_result) -> Mark:

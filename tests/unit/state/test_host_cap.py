@@ -131,7 +131,7 @@ def _slot(folder: str, source: str, slot: int, epochs: int, cap: int) -> None:
 def test_processes_that_race_for_the_last_bytes_never_exceed_the_cap(tmp_path):
     (tmp_path / "source").write_bytes(bytes(MIB))
     cap = 8 * MIB
-    with Observer(tmp_path / "m") as seen:
+    with Observer(tmp_path / "m", steady=True) as seen:
         racing = [
             SPAWN.Process(target=_slot, args=(f"{tmp_path / 'm'}", f"{tmp_path / 'source'}", slot, 60, cap))
             for slot in range(3)
@@ -142,6 +142,12 @@ def test_processes_that_race_for_the_last_bytes_never_exceed_the_cap(tmp_path):
             process.join(60)
     assert [process.exitcode for process in racing] == [0, 0, 0]
     assert cap - 3 * MIB <= seen.most() <= cap
+
+
+def test_a_file_that_is_renamed_during_a_look_is_counted(tmp_path, monkeypatch):
+    folder = folder_with(tmp_path / "m", e5_0_0_x_0=100)
+    monkeypatch.setattr(folder, "names", lambda: ["5-0-0-x-0.seg.0a1b.part", "gone.part"])
+    assert folder.sizes() == {"5-0-0-x-0.seg": 100}
 
 
 def _dying(folder: str) -> None:
