@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from tests.crashing import EpochSink, Player
+from tests.lending import shares_checked
 from tests.oracle import canonical
 from tests.restless import Eager, Restless
 from tests.scenarios import ALL_GROUPS, Epoch, Scenario, Setting
@@ -28,6 +29,7 @@ from watersmeet.engine.inbox import chunks
 from watersmeet.epoch.after import Clock
 from watersmeet.epoch.kinds import Spill
 from watersmeet.epoch.owing import is_owing
+from watersmeet.epoch.task import SlotTask
 from watersmeet.plan.default_tree import default_tree
 from watersmeet.plan.hops import is_mixed
 from watersmeet.plan.placement import Move, Placement
@@ -66,6 +68,7 @@ BYTE_BOUNDS = (
     (panes, "BYTES_AT_ONCE"),
     (generations, "BYTES_AT_ONCE"),
 )
+HOSTS = 2
 RAM = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
@@ -152,20 +155,22 @@ class Committed:
         assert told <= results, f"results {told - results} are named and gone"
         is_swept = setup.parts is None and not self.has_lost_attempts  # nobody reads parts that no log names
         assert not is_swept or results == told, f"results {results - told} are left over"
-        if setup.memory is None:
-            return
-        held = {path.name: path.stat().st_size for path in setup.memory.glob("*.seg")}
-        stale = {name for name in held.keys() - named.keys() if epoch_of(name) < manifest.epoch}
         is_built = any(event["kind"].startswith("migrat") for event in manifest.events)  # the next epoch sweeps
-        assert not stale or is_built, f"memory holds {stale}, which the manifest no longer names"
-        if setup.memory_budget_bytes is not None:
-            budget = setup.memory_budget_bytes * manifest.slots
-            resident = sum(held.values())
-            assert resident <= budget, f"memory holds {resident}, over the budget {budget} of all slots"
-            closed = {extent.segment for extent in manifest.all_extents() if not extent.is_active}
-            active = {extent.segment for extent in manifest.all_extents() if extent.is_active}
-            stale = {name for name in held.keys() & (closed - active) if epoch_of(name) >= manifest.epoch}
-            assert not stale, f"memory holds {stale}, which is closed"
+        closed = {extent.segment for extent in manifest.all_extents() if not extent.is_active}
+        active = {extent.segment for extent in manifest.all_extents() if extent.is_active}
+        for memory in setup.memories:
+            held = {path.name: path.stat().st_size for path in memory.glob("*")}
+            written = {name for name in held if name.endswith(".seg")}
+            stale = {name for name in written - named.keys() if epoch_of(name) < manifest.epoch}
+            if setup.hosts > 1:  # the next task there sweeps it
+                stale -= {*self.engine._drops.recent.get(manifest.epoch, ())}
+            assert not stale or is_built, f"memory holds {stale}, which the manifest no longer names"
+            if setup.memory_budget_bytes is not None:
+                budget = setup.memory_budget_bytes * -(-manifest.slots // setup.hosts)
+                resident = sum(held.values())
+                assert resident <= budget, f"memory holds {resident}, over the budget {budget} of its host"
+                stale = {name for name in written & (closed - active) if epoch_of(name) >= manifest.epoch}
+                assert not stale, f"memory holds {stale}, which is closed"
 
 
 def epochs_in_process(scenario: Scenario) -> Iterator[Committed]:
@@ -173,6 +178,7 @@ def epochs_in_process(scenario: Scenario) -> Iterator[Committed]:
     with (
         tempfile.TemporaryDirectory(dir=RAM, prefix="watersmeet-test-") as folder,
         _bytes_bounded(scenario.setting.merge_bytes),
+        shares_checked(),
     ):
         setting = scenario.setting
         player = Player(_starter(scenario, Path(folder), setting), EpochSink(replaces=scenario.mode == "complete"))
@@ -180,11 +186,11 @@ def epochs_in_process(scenario: Scenario) -> Iterator[Committed]:
             if epoch.slots is not None or epoch.budget is not None:
                 setting = replace(setting, slots=epoch.slots or setting.slots, budget=epoch.budget or setting.budget)
                 player.restart(_starter(scenario, Path(folder), setting))
-            memory = player.engine.setup.memory
-            if epoch.wiped and memory is not None:
-                shutil.rmtree(memory, ignore_errors=True)
-            if epoch.spoiled and memory is not None:
-                spoil_copies(memory)
+            for memory in player.engine.setup.memories:
+                if epoch.wiped:
+                    shutil.rmtree(memory, ignore_errors=True)
+                if epoch.spoiled:
+                    spoil_copies(memory)
 
             def prepare(engine: InProcessQuery, epoch: Epoch = epoch) -> None:
                 moves = moving(engine.plan, engine.manifest, epoch.move)
@@ -293,6 +299,8 @@ def _starter(scenario: Scenario, folder: Path, setting: Setting) -> Callable[[Ep
             partitions=setting.partitions,
             memory=memory if setting.memory else None,
             memory_budget_bytes=setting.budget,
+            hosts=1 if setting.wander is None else HOSTS,
+            host_of=_drawn_host(setting),
             hash_keys=HASHES[setting.hash],
             trees=trees,
             orders=NO_ORDERS
@@ -325,6 +333,15 @@ def _reoptimizer(scenario: Scenario, setting: Setting) -> Reoptimizer | None:
 def _merging(setting: Setting) -> Merging:
     merging = EAGER if setting.merge_rows is None else replace(EAGER, rows_min=setting.merge_rows, **STEPWISE)
     return replace(merging, row_bytes=setting.merge_bytes or merging.row_bytes)
+
+
+def _drawn_host(setting: Setting) -> Callable[[SlotTask], int]:
+    """Any host for any task, drawn anew for every epoch, or every few."""
+    if (number := setting.wander) is None:
+        return lambda _: 0
+    return lambda task: random.Random(f"{number} {task.epoch // (1 + number)} {task.stage} {task.slot}").randrange(
+        HOSTS
+    )
 
 
 def _drawn_placement(setting: Setting) -> Callable[[Iterable[str]], Placement] | None:

@@ -22,11 +22,29 @@ def bytes_below(folder: Path) -> int:
     return total
 
 
-class Observer:
-    """`with Observer(folder) as seen: ...`; then `seen.samples` holds (moment, bytes)."""
+def files_below(folder: Path) -> dict[str, int]:
+    """The sizes of all files below a folder, by path; -1 for one that has just gone."""
+    found: dict[str, int] = {}
+    try:
+        for entry in os.scandir(folder):
+            try:
+                found |= files_below(Path(entry.path)) if entry.is_dir() else {entry.path: entry.stat().st_size}
+            except FileNotFoundError:
+                found[entry.path] = -1
+    except FileNotFoundError:
+        return found
+    return found
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+
+class Observer:
+    """`with Observer(folder) as seen: ...`; then `seen.samples` holds (moment, bytes).
+
+    A file that goes and one that comes during a look may both be counted, though they were never there together. A
+    `steady` observer keeps what two looks agree on.
+    """
+
+    def __init__(self, folder: Path, *, steady: bool = False) -> None:
+        self.folder, self.steady = folder, steady
         self.samples: list[tuple[float, int]] = []
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -44,4 +62,7 @@ class Observer:
 
     def _watch(self) -> None:
         while not self._end.wait(PAUSE_SECONDS):
-            self.samples.append((time.monotonic(), bytes_below(self.folder)))
+            if not self.steady:
+                self.samples.append((time.monotonic(), bytes_below(self.folder)))
+            elif -1 not in (files := files_below(self.folder)).values() and files == files_below(self.folder):
+                self.samples.append((time.monotonic(), sum(files.values())))

@@ -8,7 +8,7 @@ that fails is printed as such a file. Event times in a file count in its `unit` 
     batches    [{stream: [row, ...]}, ...]; a row is a list in the order of the columns
     trees      the shapes of the join, as in option plan, for the slots in turn (the default tree if none)
     setting    how the engine starts: slots, partitions, memory, budget, hash, chunk_rows, merge_rows, merge_bytes,
-               spill, upkeep, orders, scatter, feed_rows, parts, restless, young
+               spill, upkeep, orders, scatter, wander, feed_rows, parts, restless, young
     schedule   per batch: failures before it succeeds (see `tests/crashing.py`), a restart with other slots or budget,
                wiped memory, spoiled copies in it, the driver's clock; `spill`: (stage, group) pairs to be closed with
                it; `move`: (key, group, slot) triples, groups that go to slots before it; `clean`: so many epochs of
@@ -101,6 +101,8 @@ class Setting:
     """A number that probe orders are drawn by, for every start anew; None: those of the trees."""
     scatter: int | None = None
     """A number that the slot of every group is drawn by, for every number of slots anew; None: contiguous groups."""
+    wander: int | None = None
+    """A number that the host of every task is drawn by, of two; None: all tasks run on one host."""
     feed_rows: int | None = None
     """Stored rows that an epoch feeds to a migration; None: as the engine does."""
     parts: bool = False

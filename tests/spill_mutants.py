@@ -162,7 +162,13 @@ SPILL_MUTANTS = [
     Mutant(
         "a stage takes memory that others have yet to give up",
         "epoch.memory_shares:memory_shares",
-        "free = max(0, budget_bytes - sum(stage.resident_bytes for stage in stages))",
-        "free = budget_bytes",
+        "free = max(0, sum(accounts) - sum(resident))",
+        "free = sum(accounts)",
+    ),
+    Mutant(
+        "lent memory is counted twice",
+        "adaptation.lending:lent",
+        "slack = budget_bytes * len(needs) - sum(own)",
+        "slack = budget_bytes * len(needs)",
     ),
 ]

@@ -107,6 +107,18 @@ STORAGE_MUTANTS = [
         "task.memory_bytes",
         "self.setup.memory_budget_bytes",
     ),
+    Mutant(
+        "the cap of a host forgets what is there",
+        "state.host_cap:room_for",
+        "cap_bytes - sum(sizes[name] for name in sizes.keys() - ours)",
+        "cap_bytes",
+    ),
+    Mutant(
+        "a file that has gone makes room and stays",
+        "state.host_cap:_evicted",
+        "if folder.remove(name) else 0",
+        "if True else 0",
+    ),
     Mutant("a spoiled copy is joined", "state.tiers:Tiers._in_memory", "== (ref.bytes, ref.crc)", "!= (0, 0)"),
     Mutant("failed attempts stay in memory", "state.tiers:Tiers.leave", 'name.startswith(f"{task}-")', "False"),
     Mutant(

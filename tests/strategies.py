@@ -350,6 +350,7 @@ def _settings(draw: st.DrawFn) -> Setting:
         orders=draw(st.sampled_from((None, 0, 1, 2))),
         feed_rows=draw(st.sampled_from((None, 4, 16))),
         scatter=draw(st.sampled_from((None, 0, 1, 2))),
+        wander=draw(st.sampled_from((None, 0, 1, 2))),
         parts=draw(st.booleans()),
     )
 

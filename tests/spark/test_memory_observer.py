@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 
 from tests.observer import Observer
-from tests.spark.helpers import READINGS, SECOND_US, join_of, start, write_batches
+from tests.spark.helpers import READINGS, SECOND_US, join_of, output, random_batches, run, start, write_batches
 
 ROWS, BATCHES, WINDOW_SECONDS, BATCH_SECONDS = 6_000, 5, 120, 40
 
@@ -45,3 +45,25 @@ def test_the_memory_folder_of_a_running_query(spark, tmp_path):
     assert seen.most() <= 1.5 * max(alive)
     sizes = {size for _, size in seen.samples}
     assert sizes & {entry["memoryUsedBytes"] for entry in told}, "progress tells sizes that no one has seen"
+
+
+def test_a_slot_borrows_before_it_spills(spark, tmp_path):
+    """All rows have one key, so one slot holds all state; with budgets that are too small by themselves it borrows."""
+    batches = random_batches(seed=4, streams="ab", batches=7, rows=40, keys=1)
+    write_batches(tmp_path, batches)
+    memory = tmp_path / "memory"
+    memory.mkdir()
+    join = join_of(spark, tmp_path, "ab", within="1 hour").options(slots=2, memoryLocation=memory)
+    alone = run(join, tmp_path / "alone", tmp_path / "ck")
+    most = max(slot["memoryBytes"] for told in alone.recentProgress for slot in told["statistics"]["slots"])
+    budget = most * 3 // 4
+    with Observer(memory) as seen:
+        query = run(join.option("memoryBudget", budget), tmp_path / "out", tmp_path / "ck2")
+    told = query.recentProgress
+    borrowed = [[slot["borrowedBytes"] for slot in progress["statistics"]["slots"]] for progress in told]
+    held = [[slot["memoryBytes"] for slot in progress["statistics"]["slots"]] for progress in told]
+    assert max(map(max, borrowed)) > budget // 5
+    assert borrowed == [[max(0, of_slot - budget) for of_slot in row] for row in held]
+    assert not [event for progress in told for event in progress["adaptations"] if event["kind"] == "spill"]
+    assert seen.most() <= 2 * budget
+    assert output(spark, tmp_path / "out") == output(spark, tmp_path / "alone")

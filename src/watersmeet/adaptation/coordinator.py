@@ -1,7 +1,8 @@
 """The coordinator: after every epoch it decides what the next one does besides joining (DESIGN 3.10).
 
-It looks at one slot at a time, as the papers' local controllers do. A slot whose active state exceeds its budget closes
-groups that the policy chooses. If a slot has room for all its closed groups, they are cleaned up and become active.
+It looks at one slot at a time, as the papers' local controllers do. A slot whose active state exceeds its budget, and
+what slots of its host can lend it (`lending.py`), closes groups that the policy chooses. If a slot has room for all its
+closed groups, they are cleaned up and become active.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import pyarrow as pa
 
 from watersmeet.adaptation.clean_up import BYTES_AT_ONCE, cleaning_orders
 from watersmeet.adaptation.ledger import DEFAULT_UPKEEP, GroupLedger
+from watersmeet.adaptation.lending import Hosts, accounts, active_bytes, roomy, shares
 from watersmeet.adaptation.memories import Memories
 from watersmeet.adaptation.migration import (
     ROWS_AT_ONCE,
@@ -50,7 +52,7 @@ from watersmeet.epoch.kinds import (
     has_rows,
     orders_of,
 )
-from watersmeet.epoch.memory_shares import Held, MemoryShares, memory_shares
+from watersmeet.epoch.memory_shares import Held, MemoryShares
 from watersmeet.epoch.owing import extents_of_stage
 from watersmeet.epoch.protocol import Abort, ChangeQuery, CleanUp, Goal, JoinBatch, Migrate, Rest
 from watersmeet.epoch.task import SlotReport
@@ -116,6 +118,7 @@ class Coordinator:
         self.roomy_slots: frozenset[int] = frozenset()
         """Slots with room for all their closed groups."""
         self._held = [[Held()] * plan.stage_count for _ in range(slots)]
+        self.hosts = Hosts((None,) * slots)
         self.memory = self._shares()
         self._reasons: dict[Order, str] = {}
         self.pace = Pace(ROWS_AT_ONCE)
@@ -124,9 +127,17 @@ class Coordinator:
         self._has_turn = False
         """Whether the next batch merges state. Every other one does, those between them have a chunk."""
 
+    def expect_hosts(self, count: int) -> None:
+        """Note how many hosts there are, before any slot has told."""
+        self.hosts = replace(self.hosts, most=count)
+        self.memory = self._shares()
+
     def for_plan(self, plan: JoinPlan) -> Coordinator:
         """A coordinator with the same settings, without any statistics."""
-        return Coordinator(plan, self.slots, self.budget, self.spill, self.wishes, self.reoptimizer, self.memories)
+        found = Coordinator(plan, self.slots, self.budget, self.spill, self.wishes, self.reoptimizer, self.memories)
+        found.hosts = self.hosts
+        found.memory = found._shares()
+        return found
 
     def migrated(self, epoch: Build | Switch, before: Manifest) -> Coordinator:
         """A coordinator for the plan after an epoch, with the group statistics so far. Memory still holds state of the
@@ -135,7 +146,7 @@ class Coordinator:
         found.ledger.restore(self.ledger.table(before.placement))
         found.pace, found._has_fed = self.pace, self._has_fed or isinstance(epoch, Switch)
         if found.memory is not None:
-            found.memory = _no_memory(epoch.plan, self.slots)
+            found.memory = _no_memory(epoch.plan, found.memory)
         return found
 
     @property
@@ -180,7 +191,7 @@ class Coordinator:
         """The bytes that stages may have in memory when the epoch ends. A build gets none: the state of the old plan
         stays in memory until the epoch after it."""
         if isinstance(epoch, Build) and self.memory is not None:
-            return _no_memory(epoch.plan, self.slots)
+            return _no_memory(epoch.plan, self.memory)
         return self.memory
 
     def next_epoch(
@@ -279,6 +290,7 @@ class Coordinator:
             self._held[report.slot][report.stage] = Held(
                 counts.of(MEMORY_BYTES), counts.of(ACTIVE_BYTES), counts.of(CLOSED_BYTES)
             )
+        self.hosts = self.hosts.after(reports)
         self.memory = self._shares()
         self._decide(after)
 
@@ -325,31 +337,27 @@ class Coordinator:
         self.orders, self.moves, self._reasons, self.roomy_slots = (), (), {}, frozenset()
         if self.spill is None:
             return
+        budget = self.spill.budget_bytes
+        given = accounts(budget, self.hosts, [active_bytes(held) for held in self._held])
+        # Room for all state, plus the room that one spill makes. With less, groups would soon be spilled again.
+        with_room = roomy(int((1 - self.spill.fraction) * budget), self.hosts, self._held)
         for slot, held in enumerate(self._held):
-            decision = self._spill(after, slot, held)
+            decision = self._spill(after, slot, held, given[slot])
             if decision is not None:
                 spills = (Spill(stage, slot, groups) for stage, groups in decision.groups.items())
                 self._reasons |= dict.fromkeys(spills, decision.reason)
-            elif self._has_room(held):
+            elif slot in with_room:
                 self.roomy_slots |= {slot}
                 self._reasons |= dict.fromkeys(self._return(after, slot), MEMORY_IS_FREE)
         self.orders = tuple(self._reasons)
 
-    def _spill(self, after: Manifest, slot: int, held: Sequence[Held]) -> SpillDecision | None:
-        """At least half the budget is for stages that can spill, however much state the others have."""
+    def _spill(self, after: Manifest, slot: int, held: Sequence[Held], account: int) -> SpillDecision | None:
+        """At least half the account is for stages that can spill, however much state the others have."""
         assert self.spill is not None
         fixed = sum(here.active_bytes for stage, here in enumerate(held) if not can_spill(self.plan, stage))
-        active = sum(here.active_bytes for here in held) - fixed
-        budget = max(self.spill.budget_bytes // 2, self.spill.budget_bytes - fixed)
-        figures = self.ledger.figures(slot, after.placement, after.epoch)
-        return decide_spill(replace(self.spill, budget_bytes=budget), slot, active, figures)
-
-    def _has_room(self, held: Sequence[Held]) -> bool:
-        """Room for all state, plus the room that one spill makes. With less, groups would soon be spilled again."""
-        assert self.spill is not None
-        closed = sum(here.closed_bytes for here in held)
-        active = sum(here.active_bytes for here in held)
-        return closed > 0 and active + closed <= (1 - self.spill.fraction) * self.spill.budget_bytes
+        settings = replace(self.spill, budget_bytes=max(account // 2, account - fixed))
+        figures, lent = self.ledger.figures(slot, after.placement, after.epoch), account - self.spill.budget_bytes
+        return decide_spill(settings, slot, active_bytes(held) - fixed, figures, lent)
 
     def _return(self, after: Manifest, slot: int) -> tuple[Order, ...]:
         """The order to clean up the closed groups of the slot's lowest stage that has any. They become active."""
@@ -363,13 +371,11 @@ class Coordinator:
         return Groups.of(manifest.placement.owners[self.plan.key_of_stage(stage)], slot)
 
     def _shares(self) -> MemoryShares | None:
-        if self.budget is None:
-            return None
-        return [memory_shares(self.budget, held) for held in self._held]
+        return None if self.budget is None else shares(self.budget, self.hosts, self._held)
 
 
-def _no_memory(plan: JoinPlan, slots: int) -> MemoryShares:
-    return [[0] * plan.stage_count] * slots
+def _no_memory(plan: JoinPlan, memory: MemoryShares) -> MemoryShares:
+    return replace(memory, by_slot=[[0] * plan.stage_count] * len(memory.by_slot))
 
 
 def _migrated(plan: JoinPlan, epoch: Build | Switch, before: Manifest, reports: Sequence[SlotReport]) -> list[Event]:

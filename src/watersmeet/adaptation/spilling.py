@@ -55,9 +55,11 @@ class SpillDecision:
     reason: str
 
 
-def decide_spill(settings: SpillSettings, slot: int, active_bytes: int, figures: GroupFigures) -> SpillDecision | None:
+def decide_spill(
+    settings: SpillSettings, slot: int, active_bytes: int, figures: GroupFigures, lent_bytes: int = 0
+) -> SpillDecision | None:
     """The groups to spill when active state, in bytes of its files, exceeds the budget; None if it does not, or if
-    nothing can be spilled.
+    nothing can be spilled. `lent_bytes` of the budget are other slots'.
 
     At least the configured fraction is spilled, and at least the excess. Figures count kept columns only, which are
     fewer bytes than the files, so the amount is a share of both.
@@ -71,8 +73,9 @@ def decide_spill(settings: SpillSettings, slot: int, active_bytes: int, figures:
     groups = {
         int(stage): tuple(np.sort(chosen.group[chosen.stage == stage]).tolist()) for stage in np.unique(chosen.stage)
     }
+    lent = f", {format_bytes(lent_bytes)} of it lent" if lent_bytes > 0 else ""
     reason = (
-        f"active state {format_bytes(active_bytes)} over the budget of {format_bytes(settings.budget_bytes)}: "
+        f"active state {format_bytes(active_bytes)} over the budget of {format_bytes(settings.budget_bytes)}{lent}: "
         f"{len(chosen)} of {np.count_nonzero(figures.size)} groups ({format_bytes(freed)}) go"
     )
     return SpillDecision(slot, groups, freed, reason)

@@ -1,12 +1,19 @@
-"""How the stages of a slot, which run one after the other, share its memory budget."""
+"""How the slots of a host, and the stages of each slot, share its memory."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-MemoryShares = Sequence[Sequence[int]]
-"""By slot and stage: bytes that may be in memory when the epoch ends."""
+
+@dataclass(frozen=True, slots=True)
+class MemoryShares:
+    """The bytes that may be in memory when the epoch ends."""
+
+    by_slot: Sequence[Sequence[int]]
+    """By slot and stage."""
+    host_bytes: int
+    """On any host, at any moment: slots may change hosts (`state/host_cap.py`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,13 +26,31 @@ class Held:
     closed_bytes: int = 0
 
 
-def memory_shares(budget_bytes: int, stages: Sequence[Held]) -> list[int]:
-    """The bytes that each stage may have in memory when the next epoch ends.
+def memory_shares(accounts: Sequence[int], held: Sequence[Sequence[Held]]) -> list[list[int]]:
+    """The bytes that each stage of the slots of a host may have in memory when the next epoch ends, given the bytes
+    that each slot may have.
 
-    Stages fill and free memory at different times. So a share grows only by memory that is free now, never by memory
-    that another stage is about to free. The bytes in memory stay within the budget at any moment.
+    Slots and stages fill and free memory at different times. So shares grow only by memory that is free now, never by
+    memory that another stage is about to free. The bytes in memory stay within the sum of the accounts at any moment.
+    A slot that has more than its account, because another one needs what it has lent, gives memory back.
     """
-    free = max(0, budget_bytes - sum(stage.resident_bytes for stage in stages))
+    resident = [sum(stage.resident_bytes for stage in slot) for slot in held]
+    free = max(0, sum(accounts) - sum(resident))
+    wanted = [max(0, account - has) for account, has in zip(accounts, resident, strict=True)]
+    most = max(1, sum(wanted))
+    return [
+        _given_back(account, slot) if account < has else _grown(free * more // most, slot)
+        for account, has, more, slot in zip(accounts, resident, wanted, held, strict=True)
+    ]
+
+
+def _grown(free: int, stages: Sequence[Held]) -> list[int]:
+    """What is free goes to the stages with most active state."""
     weights = [1 + stage.active_bytes for stage in stages]
     total = sum(weights)
     return [stage.resident_bytes + free * weight // total for stage, weight in zip(stages, weights, strict=True)]
+
+
+def _given_back(account: int, stages: Sequence[Held]) -> list[int]:
+    resident = sum(stage.resident_bytes for stage in stages)
+    return [stage.resident_bytes * account // resident for stage in stages]

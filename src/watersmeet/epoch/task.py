@@ -92,6 +92,8 @@ class SlotTask:
     keep: bool = False
     memory_bytes: int | None = None
     """The bytes that the stage may have in memory on this slot when the epoch ends."""
+    host_bytes: int | None = None
+    """The bytes that all slots may have in memory on a host."""
     build: tuple[int, ...] | None = None
     """In a build epoch: the stores to build from stored rows; the others are only read. None: rows are joined."""
     joins: bool = False

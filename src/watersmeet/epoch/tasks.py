@@ -41,7 +41,7 @@ def tasks_of(
     sketches: tuple[KeyClasses, ...] = (),
 ) -> dict[int, list[SlotTask]]:
     """The tasks of the epoch after `before`, by stage, one per slot; the attempt fills in its own name. `memory` limits
-    the bytes in memory when the epoch ends, by slot and stage. Arriving rows are sketched by the key classes of
+    the bytes in memory. Arriving rows are sketched by the key classes of
     `sketches`. An order to spill or clean up a stage that cannot spill raises a ValueError."""
     for order in orders_of(epoch):
         if (reason := kept_because(plan, order.stage)) is not None:
@@ -136,7 +136,8 @@ def _task(
         spill=tuple(sorted({group for order in mine if isinstance(order, Spill) for group in order.groups})),
         clean=None if clean is None else (clean.low, clean.high),
         keep=clean is not None and clean.keep,
-        memory_bytes=None if memory is None else memory[slot][stage],
+        memory_bytes=None if memory is None else memory.by_slot[slot][stage],
+        host_bytes=None if memory is None else memory.host_bytes,
         build=build,
         joins=joins,
         completes=epoch.completes if isinstance(epoch, Batch) else chunk,

@@ -22,7 +22,7 @@ from typing import Any, Literal
 from watersmeet.adaptation.memories import Memories
 from watersmeet.adaptation.moving import Moving
 from watersmeet.epoch.task import SlotReport
-from watersmeet.observe.statistics import Times, arrivals, costs, selectivities, slots, stores
+from watersmeet.observe.statistics import Times, arrivals, costs, hosts, selectivities, slots, stores
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.query.logical import JoinQuery
 from watersmeet.state.measures import CPU_TIMES, RESULTS, ROWS, STATE_ROWS, STORE_BYTES, Counts, Measure
@@ -50,6 +50,8 @@ class Observed:
     groups: Sequence[Mapping[str, Any]]
     """A summary of the partition groups of each stage."""
     memories: Memories
+    budget_bytes: int | None = None
+    """The memory budget of a slot."""
 
     @cached_property
     def arrivals(self) -> Rows:
@@ -61,7 +63,11 @@ class Observed:
 
     @cached_property
     def slots(self) -> Rows:
-        return {row["slot"]: row for row in slots(self.reports)}
+        return {row["slot"]: row for row in slots(self.reports, self.budget_bytes)}
+
+    @cached_property
+    def hosts(self) -> Rows:
+        return hosts(self.reports)
 
     @cached_property
     def stages(self) -> Rows:
@@ -86,7 +92,7 @@ class Field:
     values: Values
 
 
-def _each(section: Literal["arrivals", "stores", "slots", "stages"], name: str) -> Values:
+def _each(section: Literal["arrivals", "stores", "slots", "hosts", "stages"], name: str) -> Values:
     """A figure of every subject of a section."""
     return lambda seen: {subject: row[name] for subject, row in getattr(seen, section).items() if name in row}
 
@@ -154,7 +160,30 @@ FIELDS = (
     Field("slots[n].executors", "now", "names", "executors where its last tasks ran", _each("slots", "executors")),
     Field("slots[n].rows", "epoch", "rows", "rows that its stages received", _each("slots", "rows")),
     Field("slots[n].memoryBytes", "now", "bytes", "state in its memory", _each("slots", "memoryBytes")),
+    Field(
+        "slots[n].borrowedBytes",
+        "now",
+        "bytes",
+        "of these, beyond `memoryBudget`: lent by slots of its host",
+        _each("slots", "borrowedBytes"),
+    ),
+    Field(
+        "slots[n].fetchedColdBytes",
+        "epoch",
+        "bytes",
+        "state fetched because it was not in memory where its tasks ran",
+        _each("slots", "fetchedColdBytes"),
+    ),
     Field("slots[n].cpuMs", "epoch", "ms", "CPU time of its tasks", _each("slots", "cpuMs")),
+    Field("hosts.<host>.slots", "now", "numbers", "slots whose last tasks ran there", _each("hosts", "slots")),
+    Field("hosts.<host>.memoryBytes", "now", "bytes", "state in their memory there", _each("hosts", "memoryBytes")),
+    Field(
+        "hosts.<host>.fetchedColdBytes",
+        "epoch",
+        "bytes",
+        "state that they fetched there",
+        _each("hosts", "fetchedColdBytes"),
+    ),
     Field("partitionGroups[n].stage", "now", "number", "number of the stage", _each("stages", "stage")),
     Field("partitionGroups[n].groups", "now", "groups", "groups with state", _each("stages", "groups")),
     Field("partitionGroups[n].sizeBytes", "now", "bytes", "their state", _each("stages", "sizeBytes")),

@@ -21,6 +21,7 @@ from watersmeet.state.measures import (
     CPU_TIMES,
     EXPIRE_NS,
     EXPIRED,
+    FETCHED_BYTES,
     INSERT_NS,
     INSERTED,
     MATCHED,
@@ -108,8 +109,9 @@ def arrivals(
     return found
 
 
-def slots(reports: Sequence[SlotReport]) -> list[dict[str, Any]]:
-    """Per slot: where its tasks ran, rows received by its stages, bytes in memory, and CPU milliseconds."""
+def slots(reports: Sequence[SlotReport], budget_bytes: int | None = None) -> list[dict[str, Any]]:
+    """Per slot: where its tasks ran, rows received by its stages, bytes in memory, those of them beyond its budget,
+    bytes fetched cold, and CPU milliseconds."""
     found: dict[int, list[SlotReport]] = {}
     for report in reports:
         found.setdefault(report.slot, []).append(report)
@@ -118,12 +120,33 @@ def slots(reports: Sequence[SlotReport]) -> list[dict[str, Any]]:
             "slot": slot,
             "hosts": sorted({report.worker.host for report in mine}),
             "executors": sorted({report.worker.executor for report in mine}),
-            "rows": sum(report.counts.of(ROWS) for report in mine),
-            "memoryBytes": sum(report.counts.of(MEMORY_BYTES) for report in mine),
-            "cpuMs": sum(report.counts.of(spent) for report in mine for spent in CPU_TIMES) // 1_000_000,
+            "rows": _sum(mine, ROWS),
+            "memoryBytes": (held := _sum(mine, MEMORY_BYTES)),
+            "borrowedBytes": 0 if budget_bytes is None else max(0, held - budget_bytes),
+            "fetchedColdBytes": _sum(mine, FETCHED_BYTES),
+            "cpuMs": _sum(mine, *CPU_TIMES) // 1_000_000,
         }
         for slot, mine in sorted(found.items())
     ]
+
+
+def hosts(reports: Sequence[SlotReport]) -> dict[str, dict[str, Any]]:
+    """Per host: the slots that ran there, the bytes that they have in memory there, and those fetched cold."""
+    found: dict[str, list[SlotReport]] = {}
+    for report in reports:
+        found.setdefault(report.worker.host, []).append(report)
+    return {
+        host: {
+            "slots": sorted({report.slot for report in there}),
+            "memoryBytes": _sum(there, MEMORY_BYTES),
+            "fetchedColdBytes": _sum(there, FETCHED_BYTES),
+        }
+        for host, there in sorted(found.items())
+    }
+
+
+def _sum(reports: Sequence[SlotReport], *measures: Measure) -> int:
+    return sum(report.counts.of(measure) for report in reports for measure in measures)
 
 
 def stores(counts: Counts) -> dict[str, dict[str, int]]:

@@ -56,6 +56,7 @@ class InProcessQuery:
         budget, policy = given.memory_budget_bytes, given.spill
         self.coordinator = Coordinator(self.plan, given.slots, budget, policy, reoptimizer=given.reoptimizer)
         self.coordinator.pace = Pace(given.rows_at_once)
+        self.coordinator.expect_hosts(given.hosts)
         self.log: BatchLog = LogInFiles(self.checkpoint.spark_log) if given.keeps_log else LogInMemory()
         self.attempts = Attempts(self.checkpoint, given.cut)
         self.events: Sequence[Event] = ()
@@ -188,9 +189,9 @@ class InProcessQuery:
         before = ready_to_run(before, self.plan, epoch)
         if not self.checkpoint.is_prepared:
             self.checkpoint.prepare()
-        memory = self.setup.memory
-        if memory is not None and (self._drops.recent.get(before.epoch, True) or not memory.exists()):
-            self._sweep_memory(memory, before)
+        for memory in self.setup.memories:
+            if self._drops.recent.get(before.epoch, True) or not memory.exists():
+                self._sweep_memory(memory, before)
         tasks = tasks_of(plan, before, epoch, self.coordinator.memory_for(epoch), self.coordinator.sketches)
         batch = self._batch if has_rows(epoch) else {}
         self._emitted, reports = self.attempts.run(

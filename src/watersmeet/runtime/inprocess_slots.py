@@ -22,7 +22,7 @@ from watersmeet.engine.inbox import chunks
 from watersmeet.engine.rebuild import fed_rows
 from watersmeet.engine.step import step
 from watersmeet.epoch.after import arrived
-from watersmeet.epoch.task import SlotReport, SlotTask
+from watersmeet.epoch.task import IN_PROCESS, SlotReport, SlotTask, Worker
 from watersmeet.epoch.tasks import named
 from watersmeet.plan.aggregate import OutputMode
 from watersmeet.plan.fingerprint import plan_text
@@ -66,6 +66,9 @@ class Setup:
     partitions: int = DEFAULT_PARTITIONS
     memory: Path | None = None
     memory_budget_bytes: int | None = None
+    hosts: int = 1
+    host_of: Callable[[SlotTask], int] = lambda _: 0
+    """The host of a task, below `hosts`. If there are several, each has its own folder beside `memory`."""
     hash_keys: Hash = pandas_hash
     cut: Cut = chunks
     trees: Sequence[Join] = ()
@@ -92,6 +95,13 @@ class Setup:
     def results_in(self) -> Literal["sink", "checkpoint"]:
         """The owner of the folder of result files."""
         return "checkpoint" if self.parts is None else "sink"
+
+    @property
+    def memories(self) -> Sequence[Path]:
+        """The memory folder of each host."""
+        if self.memory is None or self.hosts == 1:
+            return () if self.memory is None else (self.memory,)
+        return [self.memory.with_name(f"{self.memory.name}-{host}") for host in range(self.hosts)]
 
 
 class Slots:
@@ -139,6 +149,7 @@ class Slots:
                 for one in emitted:
                     if one.stage is not None:
                         inboxes[one.stage].append(self.frames.hashed(one.rows, one.stage))
+                report = replace(report, worker=Worker(f"host {self.setup.host_of(task)}", IN_PROCESS.executor))
                 reports.append(self._with_files(report, results))
         return pa.Table.from_batches(outputs, schema=self._raw_schema), reports
 
@@ -178,7 +189,8 @@ class Slots:
         return raw.select(columns).rename_columns([item.name for item in self.query.select])
 
     def _tiers(self, task: SlotTask) -> Tiers:
-        return Tiers(self.checkpoint.segments, self.setup.memory, task.memory_bytes, self.checkpoint.attempts)
+        memory = self.setup.memories[self.setup.host_of(task)] if self.setup.memories else None
+        return Tiers(self.checkpoint.segments, memory, task.memory_bytes, self.checkpoint.attempts, task.host_bytes)
 
 
 def _without_feeding(

@@ -12,10 +12,12 @@ Known limitation: users who may write to the parent folder can move the folder a
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -55,6 +57,32 @@ class PrivateFolder:
         except OSError:
             return []
 
+    def sizes(self) -> dict[str, int]:
+        """All names in the folder, with the bytes of each. A file that is renamed meanwhile, when its copy is whole, is
+        not missed."""
+        found: dict[str, int] = {}
+        for name in self.names():
+            for known in (name, _whole(name)):
+                with suppress(OSError):
+                    found[known] = os.stat(known, dir_fd=self._descriptor, follow_symlinks=False).st_size
+                    break
+        return found
+
+    @contextmanager
+    def locked(self, name: str) -> Iterator[bool]:
+        """Hold the lock of that name, which other processes wait for; False if there can be none. A process that ends
+        gives its locks up."""
+        try:
+            file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600, dir_fd=self._descriptor)
+        except OSError:
+            yield False
+            return
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield True
+        finally:
+            os.close(file)
+
     def mark(self, name: str) -> Mark | None:
         """The mark of a file; None if there is no readable one."""
         try:
@@ -81,12 +109,31 @@ class PrivateFolder:
         finally:
             os.close(file)
 
-    def copy(self, source: Path, name: str) -> Mark | None:
-        """Copy a file into the folder: it appears whole, or not at all. Returns the mark of the copy; None if there is
-        none."""
+    def reserve(self, name: str, size: int) -> str | None:
+        """Begin a file with so many bytes, which others can see, under a name of its own; None if that is not
+        possible."""
         partial = f"{name}.{secrets.token_hex(8)}{PARTIAL}"
         try:
             made = self._new(partial)
+        except OSError:
+            return None
+        try:
+            os.ftruncate(made, size)
+        except OSError:
+            self.remove(partial)
+            return None
+        finally:
+            os.close(made)
+        return partial
+
+    def copy(self, source: Path, name: str, reserved: str | None = None) -> Mark | None:
+        """Copy a file into the folder, into a `reserved` one if given: it appears whole, or not at all. Returns the
+        mark of the copy; None if there is none."""
+        partial = self.reserve(name, 0) if reserved is None else reserved
+        if partial is None:
+            return None
+        try:
+            made = os.open(partial, os.O_WRONLY | os.O_NOFOLLOW, dir_fd=self._descriptor)
         except OSError:
             return None
         try:
@@ -149,6 +196,11 @@ def opened_or_made(path: Path) -> PrivateFolder | None:
         return PrivateFolder(path)
     except OSError:
         return None
+
+
+def _whole(partial: str) -> str:
+    """The name that a file gets when its copy is whole."""
+    return partial.removesuffix(PARTIAL).rpartition(".")[0] if partial.endswith(PARTIAL) else partial
 
 
 def _mark(found: os.stat_result) -> Mark:

@@ -21,8 +21,9 @@
 Segments of earlier epochs are *fetched* into memory: one per epoch, or all at once if a slot finds nothing in memory.
 They are counted in `fetched_bytes`.
 So memory never holds more than at the end of the epoch before or of this one. The budget counts the bytes of resident
-files of one slot. A file that several slots use counts for one of them (`state/shares.py`); the others read it where it
-is. Files mapped by a running task stay readable after they are removed, so eviction needs no coordination.
+files of one slot; all files on a host are within the host's cap (`host_cap.py`). A file that several slots use counts
+for one of them (`state/shares.py`); the others read it where it is. Files mapped by a running task stay readable after
+they are removed, so eviction needs no coordination.
 
 Known limitation: an idle process keeps its mapped files until it runs its next task or ends.
 """
@@ -31,7 +32,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -40,6 +41,7 @@ from typing import BinaryIO
 from watersmeet.errors import CorruptSegmentError
 from watersmeet.failpoints import failpoint
 from watersmeet.state import attempts, mapped
+from watersmeet.state.host_cap import Room, Task, note_ran, room_for
 from watersmeet.state.manifest import SegmentRef
 from watersmeet.state.mapped import Runs
 from watersmeet.state.plain_files import plain_status
@@ -80,6 +82,8 @@ class Tiers:
     budget_bytes: int | None = None
     attempts: Path | None = None
     """Where segments are announced before they are written (`state/attempts.py`); None: nowhere."""
+    host_bytes: int | None = None
+    """The bytes that all slots may have in memory on this host; None: any number."""
     resident_bytes: int = 0
     fetched_bytes: int = 0
     spoiled_copies: int = 0
@@ -88,6 +92,7 @@ class Tiers:
     _copies: dict[str, Mark] = field(default_factory=dict)
     """The copies of segments that this task has written: their bytes are those of which it computed the checksum."""
     _folder: PrivateFolder | None = field(init=False, default=None)
+    _task: str = ""
 
     def __post_init__(self) -> None:
         """Open or make the memory folder; raises WatersmeetError if it exists and is not private."""
@@ -106,9 +111,12 @@ class Tiers:
             return
         for name in dead:
             self._evict(self._folder, name)
-        for name in self._folder.names():
+        names, self._task = self._folder.names(), task
+        for name in names:
             if name.startswith(f"{task}-"):
                 self._folder.remove(name)
+        if self.host_bytes is not None:
+            note_ran(self._folder, Task.named(task), names)
 
     def open(self, ref: SegmentRef) -> Runs:
         """The (store, run) pairs of a segment with active rows, without the generation column. Raises
@@ -198,7 +206,8 @@ class Tiers:
             (self.durable / name).unlink(missing_ok=True)
 
     def retain(self, first_to_last: Iterable[SegmentRef], limit_bytes: int | None = None) -> None:
-        """Keep the first segments of the slot's new state in memory, up to budget and limit, and evict all others.
+        """Keep the first segments of the slot's new state in memory, up to budget, limit and the host's cap, and evict
+        all others.
 
         Besides resident and new segments, one more is fetched per call; all at once if none is resident.
         """
@@ -216,16 +225,26 @@ class Tiers:
                 may_fetch = may_fetch and (is_here or not self._resident)
         for name in self._resident - {ref.name for ref in kept}:
             self._evict(self._folder, name)
-        here = [ref for ref in kept if ref.name in self._resident or self._copied(ref)]
-        self._resident = {ref.name for ref in here}
-        self.resident_bytes = sum(ref.bytes for ref in here)
+        self._settle(self._folder, kept)
+        self.resident_bytes = sum(ref.bytes for ref in kept if ref.name in self._resident)
         for ref in kept:
             if ref.name in self._written and ref.name in self._resident:
                 self._in_memory(ref)  # map now: the epoch that merges pays for it, not the next one
 
-    def _copied(self, ref: SegmentRef) -> bool:
-        assert self._folder is not None
-        mark = self._folder.copy(self.durable / ref.name, ref.name)
+    def _settle(self, folder: PrivateFolder, kept: Sequence[SegmentRef]) -> None:
+        """Have the kept segments in memory, those for which the host has room."""
+        here = frozenset(ref.name for ref in kept if ref.name in self._resident)
+        room = Room(here, dict.fromkeys(ref.name for ref in kept if ref.name not in here))
+        if self.host_bytes is not None and room.reserved:
+            room = room_for(folder, self.host_bytes, Task.named(self._task), kept, here)
+            for name in here - room.stay:
+                mapped.forget(str(self.memory), name)
+        come = [ref for ref in kept if ref.name in room.reserved]
+        copied = {ref.name for ref in come if self._copied(folder, ref, room.reserved[ref.name])}
+        self._resident = {*room.stay, *copied}
+
+    def _copied(self, folder: PrivateFolder, ref: SegmentRef, reserved: str | None) -> bool:
+        mark = folder.copy(self.durable / ref.name, ref.name, reserved)
         if mark is None:
             return False
         if ref.name in self._written:

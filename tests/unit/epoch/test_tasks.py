@@ -8,6 +8,7 @@ from tests.unit.adaptation.plans import CLOSED, chain, extent, manifest_with
 from tests.unit.epoch.plans import aggregate_plan, hops
 from watersmeet.epoch.after import initial_manifest
 from watersmeet.epoch.kinds import Batch, Clean, Cleaning, Closing, Spill, Takeover
+from watersmeet.epoch.memory_shares import MemoryShares
 from watersmeet.epoch.tasks import named, tasks_of, windows_to_close
 from watersmeet.state.manifest import ACTIVE
 
@@ -83,7 +84,8 @@ def test_an_order_to_a_stage_that_cannot_take_it_raises(kind, plan, order):
 
 def test_memory_is_told_by_slot_and_stage():
     plan = chain()
-    tasks = tasks_of(plan, initial_manifest(plan, 2), Batch(0), [[1, 2, 3], [4, 5, 6]])
+    tasks = tasks_of(plan, initial_manifest(plan, 2), Batch(0), MemoryShares([[1, 2, 3], [4, 5, 6]], 21))
+    assert {task.host_bytes for stage in tasks.values() for task in stage} == {21}
     assert [[task.memory_bytes for task in tasks[stage]] for stage in range(3)] == [[1, 4], [2, 5], [3, 6]]
     assert tasks_of(plan, initial_manifest(plan, 2), Batch(0))[0][0].memory_bytes is None
 

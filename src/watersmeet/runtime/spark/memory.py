@@ -16,10 +16,12 @@ import os
 import shutil
 import subprocess
 from contextlib import suppress
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import IO
 
 from watersmeet.errors import OptionError, WatersmeetError
+from watersmeet.state.host_cap import LOCK, RAN
 from watersmeet.state.host_sweep import MARKER
 from watersmeet.state.private_folder import PARTIAL, PrivateFolder, make_private
 from watersmeet.state.tiers import SUFFIX
@@ -27,6 +29,8 @@ from watersmeet.units import format_bytes
 
 DEFAULT_LOCATION = "/dev/shm"
 PREFIX = "watersmeet-"
+OURS = (f"*{SUFFIX}", f"*{PARTIAL}", f"{MARKER}*", f"{RAN}*", LOCK)
+"""Names of files of a run, as patterns."""
 SHARE_OF_FREE = 2
 """Without a budget, all slots together may use the free memory at the start, divided by this."""
 
@@ -87,9 +91,8 @@ def claim(folder: Path) -> IO[bytes]:
         ) from error
     # The process works inside the folder, so it removes these files even if the folder's name has a new owner by then.
     # It removes twice, with a pause, because tasks of a killed driver may write for a moment longer.
-    empty = (
-        "find . ! -name . -prune -type f \\( -name '*.seg' -o -name '*.part' -o -name '.swept-*' \\) -exec rm -f {} +"
-    )
+    ours = " -o ".join(f"-name '{pattern}'" for pattern in OURS)
+    empty = f"find . ! -name . -prune -type f \\( {ours} \\) -exec rm -f {{}} +"
     work = f'cat <&3 >/dev/null; {empty}; sleep 3; {empty}; cd /; rmdir "$0"'
     watcher = subprocess.Popen(
         ["/bin/sh", "-c", f"exec 3<&0; ({work}) >/dev/null 2>&1 &", str(folder)],
@@ -126,5 +129,5 @@ def empty_run(folder: Path) -> None:
     with suppress(OSError, WatersmeetError):
         opened = PrivateFolder(folder)
         for name in opened.names():
-            if name.endswith((SUFFIX, PARTIAL)) or name.startswith(MARKER):
+            if any(fnmatchcase(name, pattern) for pattern in OURS):
                 opened.remove(name)

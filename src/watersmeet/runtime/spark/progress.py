@@ -109,8 +109,7 @@ def _statistics(
     before = after if ran is None else ran.before
     times = list(zip(before.times_max_us, after.times_max_us, strict=True))
     groups, memories = coordinator.ledger.summary(), coordinator.memories or Memories(query)
-    seen = Observed(
-        query, plan, after.totals, after.slots, outcome.intake.rows, times, seconds, outcome.reports, groups, memories
-    )
+    rows, reports, budget = outcome.intake.rows, outcome.reports, coordinator.budget
+    seen = Observed(query, plan, after.totals, after.slots, rows, times, seconds, reports, groups, memories, budget)
     optimizer = {} if coordinator.reoptimizer is None else {"optimizer": coordinator.reoptimizer.summary()}
     return {**statistics(seen), **optimizer}

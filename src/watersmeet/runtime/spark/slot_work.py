@@ -64,7 +64,7 @@ class Folders:
 
     def tiers(self, task: SlotTask) -> Tiers:
         """The tiers of one slot in one stage."""
-        return Tiers(self.segments, self.memory, task.memory_bytes, self.attempts)
+        return Tiers(self.segments, self.memory, task.memory_bytes, self.attempts, task.host_bytes)
 
     def live(self, committed: int) -> set[str]:
         """All segments that the last manifest names."""

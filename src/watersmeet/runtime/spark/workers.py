@@ -49,12 +49,15 @@ class WorkerFacts(NamedTuple):
     memory_free: int
 
 
-def require_able_workers(spark: SparkSession, slots: int, memory: str | None, budget_bytes: int | None) -> None:
-    """WatersmeetError if a worker cannot run the join; `memory` is the location of the memory tier, if any."""
+def require_able_workers(spark: SparkSession, slots: int, memory: str | None, budget_bytes: int | None) -> int:
+    """The number of hosts that have workers. WatersmeetError if one cannot run the join; `memory` is the location of
+    the memory tier, if any."""
     if _are_surely_ours(spark):
-        return
-    for facts in asked(spark, slots, memory):
+        return 1
+    found = asked(spark, slots, memory)
+    for facts in found:
         require_able(facts, memory, budget_bytes)
+    return len({facts.host for facts in found})
 
 
 def asked(spark: SparkSession, slots: int, memory: str | None) -> list[WorkerFacts]:

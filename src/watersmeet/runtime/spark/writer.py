@@ -272,7 +272,10 @@ class JoinStreamWriter:
                 is_finite=self._is_finite,
                 temporary=temporary,
             )
-            require_able_workers(spark, options.slots, None if folder is None else options.memory_location, budget)
+            hosts = require_able_workers(
+                spark, options.slots, None if folder is None else options.memory_location, budget
+            )
+            coordinator.expect_hosts(hosts)
             outside = Outside(
                 checkpoint,
                 Folders(checkpoint.segments, folder, checkpoint.manifests, checkpoint.attempts, checkpoint.tasks),
@@ -296,6 +299,7 @@ class JoinStreamWriter:
             else:
                 question = asked(change.goal.reason, checkpoint.requests) if options.on_change == "ask" else None
                 old = coordinator_of_change(change.plan, options)
+                old.expect_hosts(hosts)
                 carry_out = partial(change.carry_out, outside, found.written, old, path_of)
                 driver = changing = ChangingDriver(plan, outside, coordinator, carry_out, question)
                 if question is None:
