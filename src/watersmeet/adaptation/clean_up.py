@@ -39,6 +39,15 @@ def cleaning_orders(
     return ()
 
 
+def returning(plan: JoinPlan, manifest: Manifest, slot: int) -> tuple[Clean, ...]:
+    """The order to clean up the closed groups of the slot's lowest stage that has any. They become active."""
+    for stage in range(len(plan.stages)):
+        owned = Groups.of(manifest.placement.owners[plan.key_of_stage(stage)], slot)
+        if owned and any(not extent.is_active for extent in extents_of_stage(plan, manifest, stage, slot)):
+            return (Clean(stage, slot, owned.low, owned.high, keep=True),)
+    return ()
+
+
 def _first(owing: Groups, bytes_at_once: int, size: int) -> tuple[int, int]:
     """An interval of groups that starts at the first that owes results, of about `bytes_at_once` bytes."""
     groups = owing.numbers()

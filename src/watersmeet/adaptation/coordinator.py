@@ -10,15 +10,18 @@ from __future__ import annotations
 import json
 from collections.abc import Container, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import pyarrow as pa
 
-from watersmeet.adaptation.clean_up import BYTES_AT_ONCE, cleaning_orders
+from watersmeet.adaptation.adaptation_events import ASKED_FOR as ASKED_FOR
+from watersmeet.adaptation.adaptation_events import move_events, order_events, owned, plan_events
+from watersmeet.adaptation.clean_up import BYTES_AT_ONCE, cleaning_orders, returning
+from watersmeet.adaptation.dealing import dealt
+from watersmeet.adaptation.group_loads import GroupLoads, Prices
 from watersmeet.adaptation.ledger import DEFAULT_UPKEEP, GroupLedger
 from watersmeet.adaptation.lending import Hosts, accounts, active_bytes, roomy, shares
-from watersmeet.adaptation.memories import Memories
+from watersmeet.adaptation.memories import Memories, data_time_s
 from watersmeet.adaptation.migration import (
     ROWS_AT_ONCE,
     first_step,
@@ -28,12 +31,13 @@ from watersmeet.adaptation.migration import (
     rows_of_group,
     step_of_change,
 )
-from watersmeet.adaptation.migration_choice import predicted_s
 from watersmeet.adaptation.pace import Pace
-from watersmeet.adaptation.rehearsal import Entry, due
+from watersmeet.adaptation.rehearsal import due
+from watersmeet.adaptation.relocating import Relocator, fixed_because, moves_asked
+from watersmeet.adaptation.relocation_policies import NOTHING, Suggestion
 from watersmeet.adaptation.reoptimizer import Reoptimizing
-from watersmeet.adaptation.spilling import SpillDecision, SpillSettings, decide_spill
-from watersmeet.epoch.after import plan_as_text
+from watersmeet.adaptation.spilling import SpillDecision, SpillSettings, decide_spill, forced_spill
+from watersmeet.adaptation.wishes import NO_WISHES, Wishes
 from watersmeet.epoch.events import Event
 from watersmeet.epoch.key_sketch import KeyClasses
 from watersmeet.epoch.kinds import (
@@ -50,47 +54,29 @@ from watersmeet.epoch.kinds import (
     Switch,
     chunk_of,
     has_rows,
+    moves_of,
     orders_of,
 )
 from watersmeet.epoch.memory_shares import Held, MemoryShares
-from watersmeet.epoch.owing import extents_of_stage
-from watersmeet.epoch.protocol import Abort, ChangeQuery, CleanUp, Goal, JoinBatch, Migrate, Rest
+from watersmeet.epoch.protocol import Abort, ChangeQuery, CleanUp, Goal, JoinBatch, Migrate, Relocate, Rest, SpillShare
 from watersmeet.epoch.task import SlotReport
 from watersmeet.epoch.tasks import windows_to_close
 from watersmeet.plan.placement import Move, Placement, still_due
 from watersmeet.plan.spillable import can_spill
 from watersmeet.plan.stages import JoinPlan
-from watersmeet.state.groups import Groups
-from watersmeet.state.manifest import BEFORE_FIRST_EPOCH, Manifest
+from watersmeet.state.manifest import Manifest, moved
 from watersmeet.state.measures import (
     ACTIVE_BYTES,
-    BUILD_NS,
-    BUILT_ROWS,
     CLOSED_BYTES,
     MEMORY_BYTES,
-    OWED,
-    SPILLED_BYTES,
 )
 from watersmeet.state.requests import APPROVE
 
-ASKED_FOR = "asked for"
 MOVING_MARK = b"moving"
 """In the metadata of the statistics table: moving values, and what the optimiser has chosen."""
 STREAM_HAS_ENDED = "the stream has ended"
 MEMORY_IS_FREE = "memory has become free"
-
-
-@dataclass(frozen=True, slots=True)
-class Wishes:
-    """The user's wishes about plans: the option `plan`, the migration to its plan if the option has changed since the
-    checkpoint, and a script of rehearsals."""
-
-    asked: str | None = None
-    wanted: Migrate | None = None
-    script: tuple[Entry, ...] = ()
-
-
-NO_WISHES = Wishes()
+NO_SPILLS = "option spill is off, or there is no memory budget"
 
 
 class Coordinator:
@@ -105,16 +91,19 @@ class Coordinator:
         wishes: Wishes = NO_WISHES,
         reoptimizer: Reoptimizing | None = None,
         memories: Memories | None = None,
+        relocator: Relocator | None = None,
     ) -> None:
         """Without `reoptimizer`, plans change only as wished. `memories` are for progress; a `reoptimizer` adds to
-        them."""
-        self.reoptimizer, self.memories = reoptimizer, memories
+        them. Without `relocator`, groups change slots only as asked for."""
+        self.reoptimizer, self.memories, self.relocator = reoptimizer, memories, relocator
         self.plan, self.slots, self.budget, self.spill, self.wishes = plan, slots, budget_bytes, spill, wishes
         self.ledger = GroupLedger(plan, DEFAULT_UPKEEP if spill is None else spill.upkeep)
         self.orders: tuple[Order, ...] = ()
         """The orders of the next epoch with rows."""
         self.moves: tuple[Move, ...] = ()
         """The moves of the next epoch with rows."""
+        self._why_moved = ""
+        self._carried_out: Goal | None = None
         self.roomy_slots: frozenset[int] = frozenset()
         """Slots with room for all their closed groups."""
         self._held = [[Held()] * plan.stage_count for _ in range(slots)]
@@ -134,7 +123,9 @@ class Coordinator:
 
     def for_plan(self, plan: JoinPlan) -> Coordinator:
         """A coordinator with the same settings, without any statistics."""
-        found = Coordinator(plan, self.slots, self.budget, self.spill, self.wishes, self.reoptimizer, self.memories)
+        found = Coordinator(
+            plan, self.slots, self.budget, self.spill, self.wishes, self.reoptimizer, self.memories, self.relocator
+        )
         found.hosts = self.hosts
         found.memory = found._shares()
         return found
@@ -218,15 +209,53 @@ class Coordinator:
             case Rest(is_silent):
                 return self._due(last, bytes_at_once, is_silent=is_silent)
             case CleanUp(reason):
-                kept = self.roomy_slots if kept_slots is None else kept_slots
-                orders = cleaning_orders(self.plan, last, bytes_at_once=bytes_at_once, kept_slots=kept)
-                return Cleaning(orders, reason) if orders else None
+                return self._clean_up(last, reason, bytes_at_once, kept_slots)
             case Migrate():
                 return self._first_step(last, goal, bytes_at_once)
             case ChangeQuery():
                 return step_of_change(self.plan, last, goal, bytes_at_once=bytes_at_once)
+            case Relocate() | SpillShare():
+                is_done, self._carried_out = self._carried_out is goal, goal
+                return None if is_done else self._asked(last, goal, None)
             case Abort(reason):
                 return given_up(self.plan, last, reason)
+
+    def _clean_up(
+        self,
+        last: Manifest,
+        reason: str,
+        bytes_at_once: int,
+        kept_slots: Container[int] | None,
+        entry: int | None = None,
+    ) -> Epoch | None:
+        """The next epoch of a clean-up, with its work dealt out over all slots. An entry of a script ends with one that
+        only records it."""
+        moves = () if self.relocator is None else dealt(self.plan, last)
+        kept = self.roomy_slots if kept_slots is None else kept_slots
+        orders = cleaning_orders(self.plan, moved(last, moves), bytes_at_once=bytes_at_once, kept_slots=kept)
+        if not orders:
+            return None if entry is None else Cleaning((), reason, (), entry)
+        return Cleaning(orders, reason, moves)
+
+    def _asked(self, last: Manifest, goal: Relocate | SpillShare, entry: int | None) -> Cleaning | None:
+        """The epoch that carries out what a user or a script asks for; if that is impossible, one that only records the
+        entry. An entry waits until the sizes of groups are known."""
+        if entry is not None and not len(self._loads(last)):
+            return None
+        orders: tuple[Order, ...] = ()
+        moves: tuple[Move, ...] = ()
+        why = fixed_because(self.plan, last)
+        if isinstance(goal, Relocate) and why is None:
+            moves = moves_asked(self._loads(last), goal.sender, goal.receiver, goal.share)
+        elif isinstance(goal, SpillShare):
+            active = active_bytes(self._held[goal.slot])
+            why = NO_SPILLS if self.spill is None else None
+            decision = None if why else self._forced(last, goal.slot, int(goal.share * active), goal.reason)
+            found = {} if decision is None else decision.groups
+            orders = tuple(Spill(stage, goal.slot, groups) for stage, groups in found.items())
+        if not orders and not moves and entry is None:
+            return None
+        return Cleaning(orders, goal.reason if why is None else f"{goal.reason}; refused: {why}", moves, entry)
 
     def _moves_now(self, last: Manifest | None) -> tuple[Move, ...]:
         """The moves that still fit: another driver may have moved groups, and groups do not move in a migration."""
@@ -248,9 +277,15 @@ class Coordinator:
             return self._first_step(last, wanted, bytes_at_once)
         if (found := due(self.wishes.script, last)) is not None:
             number, entry = found
-            return self._first_step(last, entry.goal, bytes_at_once, number)
-        if self.reoptimizer is not None and (goal := self.reoptimizer.wish()) is not None:
-            return self._first_step(last, goal, bytes_at_once)
+            match entry.goal:
+                case Migrate():
+                    return self._first_step(last, entry.goal, bytes_at_once, number)
+                case CleanUp(reason):
+                    return self._clean_up(last, reason, bytes_at_once, None, number)
+                case goal:
+                    return self._asked(last, goal, number)
+        if self.reoptimizer is not None and (wish := self.reoptimizer.wish()) is not None:
+            return self._first_step(last, wish, bytes_at_once)
         return None
 
     def _first_step(self, last: Manifest, goal: Migrate, bytes_at_once: int, entry: int | None = None) -> Epoch | None:
@@ -272,7 +307,9 @@ class Coordinator:
                 case Spill(stage, _, groups):
                     self.ledger.spilled(stage, groups)
                 case Clean(stage, slot, low, high):
-                    self.ledger.cleaned(stage, self._owned(after, stage, slot).within(low, high).numbers().tolist())
+                    self.ledger.cleaned(
+                        stage, owned(self.plan, after, stage, slot).within(low, high).numbers().tolist()
+                    )
         if self.reoptimizer is not None:
             self.reoptimizer.note(epoch, self.plan, after, reports)
         elif self.memories is not None:
@@ -295,61 +332,50 @@ class Coordinator:
         self._decide(after)
 
     def events(self, epoch: Epoch, before: Manifest, reports: Sequence[SlotReport]) -> list[Event]:
-        """The changes that an epoch made to the state `before`: a new plan, if any, and the orders carried out."""
-        number = before.epoch + 1
-        counts = {(report.stage, report.slot): report.counts for report in reports}
-        otherwise = epoch.reason if isinstance(epoch, Cleaning) else ASKED_FOR
-        events = (
-            _migrated(self.plan, epoch, before, reports)
-            if isinstance(epoch, Build | Switch)
-            else self._plan_events(before, number)
-        )
+        """The changes that an epoch made to the state `before`: a new plan, if any, moves, and orders carried out."""
+        events = plan_events(self.plan, epoch, before, reports)
         if self.reoptimizer is not None:
-            events = [*self.reoptimizer.events(number), *self._with_predictions(events)]
-        for order in orders_of(epoch):
-            told = counts[order.stage, order.slot]
-            reason = self._reasons.get(order, otherwise)
-            match order:
-                case Spill(stage, slot, groups):
-                    details = {"groups": len(groups), "bytes": told.of(SPILLED_BYTES), "stage": stage}
-                    events.append(Event(number, "spill", slot, reason, details))
-                case Clean(stage, slot, low, high):
-                    cleaned = self._owned(before, stage, slot).within(low, high)
-                    details = {"groups": len(cleaned), "stage": stage, "results": told.of(OWED)}
-                    events.append(Event(number, "cleanUp", slot, reason, details))
-        return events
-
-    def _with_predictions(self, events: Sequence[Event]) -> list[Event]:
-        """The events of migrations, with what was predicted of them."""
-        assert self.reoptimizer is not None
-        return [replace(e, details={**e.details, **self.reoptimizer.predicted(e.reason)}) for e in events]
-
-    def _plan_events(self, before: Manifest, number: int) -> list[Event]:
-        """An event if the plan differs from the plan of the state, perhaps only in its probe orders."""
-        now, then = plan_as_text(self.plan), before.plan
-        if before.epoch == BEFORE_FIRST_EPOCH or now == then:
-            return []
-        what = "probe orders" if now.trees == then.trees else "plan"
-        details = {"plan": now.trees, "orders": now.orders, "previousPlan": then.trees, "previousOrders": then.orders}
-        return [Event(number, "plan", None, f"started with other {what} than before", details)]
+            told = [replace(e, details={**e.details, **self.reoptimizer.predicted(e.reason)}) for e in events]
+            events = [*self.reoptimizer.events(before.epoch + 1), *told]
+        moves = move_events(epoch, before, self._loads(before), self._why_moved) if moves_of(epoch) else []
+        return [*events, *moves, *order_events(self.plan, epoch, before, reports, self._reasons)]
 
     def _decide(self, after: Manifest) -> None:
         self.orders, self.moves, self._reasons, self.roomy_slots = (), (), {}, frozenset()
+        suggested = self._suggested(after)
+        self.moves, self._why_moved = suggested.moves, suggested.reason
         if self.spill is None:
             return
         budget = self.spill.budget_bytes
         given = accounts(budget, self.hosts, [active_bytes(held) for held in self._held])
         # Room for all state, plus the room that one spill makes. With less, groups would soon be spilled again.
         with_room = roomy(int((1 - self.spill.fraction) * budget), self.hosts, self._held)
+        senders = {move.sender for move in self.moves}
         for slot, held in enumerate(self._held):
-            decision = self._spill(after, slot, held, given[slot])
+            decision = None if slot in senders else self._spill(after, slot, held, given[slot])
+            if decision is None and slot in suggested.forced:
+                decision = self._forced(after, slot, suggested.forced[slot], suggested.reason)
             if decision is not None:
                 spills = (Spill(stage, slot, groups) for stage, groups in decision.groups.items())
                 self._reasons |= dict.fromkeys(spills, decision.reason)
             elif slot in with_room:
                 self.roomy_slots |= {slot}
-                self._reasons |= dict.fromkeys(self._return(after, slot), MEMORY_IS_FREE)
+                self._reasons |= dict.fromkeys(returning(self.plan, after, slot), MEMORY_IS_FREE)
         self.orders = tuple(self._reasons)
+
+    def _suggested(self, after: Manifest) -> Suggestion:
+        if self.relocator is None or self.slots < 2 or fixed_because(self.plan, after) is not None:
+            return NOTHING
+        return self.relocator.suggest(self._loads(after), data_time_s(after), self.hosts.most)
+
+    def _loads(self, manifest: Manifest) -> GroupLoads:
+        return self.ledger.loads(manifest.placement, Prices.of(manifest.totals))
+
+    def _forced(self, after: Manifest, slot: int, amount: int, reason: str) -> SpillDecision | None:
+        """A spill of so many bytes, whether memory is short or not."""
+        assert self.spill is not None
+        figures = self.ledger.figures(slot, after.placement, after.epoch)
+        return forced_spill(self.spill, slot, active_bytes(self._held[slot]), amount, figures, reason)
 
     def _spill(self, after: Manifest, slot: int, held: Sequence[Held], account: int) -> SpillDecision | None:
         """At least half the account is for stages that can spill, however much state the others have."""
@@ -359,46 +385,9 @@ class Coordinator:
         figures, lent = self.ledger.figures(slot, after.placement, after.epoch), account - self.spill.budget_bytes
         return decide_spill(settings, slot, active_bytes(held) - fixed, figures, lent)
 
-    def _return(self, after: Manifest, slot: int) -> tuple[Order, ...]:
-        """The order to clean up the closed groups of the slot's lowest stage that has any. They become active."""
-        for stage in range(len(self.plan.stages)):
-            owned = self._owned(after, stage, slot)
-            if owned and any(not extent.is_active for extent in extents_of_stage(self.plan, after, stage, slot)):
-                return (Clean(stage, slot, owned.low, owned.high, keep=True),)
-        return ()
-
-    def _owned(self, manifest: Manifest, stage: int, slot: int) -> Groups:
-        return Groups.of(manifest.placement.owners[self.plan.key_of_stage(stage)], slot)
-
     def _shares(self) -> MemoryShares | None:
         return None if self.budget is None else shares(self.budget, self.hosts, self._held)
 
 
 def _no_memory(plan: JoinPlan, memory: MemoryShares) -> MemoryShares:
     return replace(memory, by_slot=[[0] * plan.stage_count] * len(memory.by_slot))
-
-
-def _migrated(plan: JoinPlan, epoch: Build | Switch, before: Manifest, reports: Sequence[SlotReport]) -> list[Event]:
-    """The event of a migration that begins, ends or is given up."""
-    kind = "migrate"
-    if isinstance(epoch, Switch) and epoch.move == "begin":
-        kind = "migrationBegun"
-    elif epoch.gives_up:
-        kind = "migrationGivenUp"
-    now, then = plan_as_text(epoch.plan), before.plan
-    now, then = now.towards or now, then.since or then
-    details: dict[str, Any] = {
-        "plan": now.trees,
-        "orders": now.orders,
-        "previousPlan": then.trees,
-        "previousOrders": then.orders,
-        "strategy": epoch.strategy,
-    }
-    is_change = isinstance(epoch, Build) and epoch.query is not None
-    kind = "changeQuery" if is_change else kind
-    if not epoch.gives_up and not is_change and not (isinstance(epoch, Switch) and epoch.move == "end"):
-        details["predictedMs"] = round(predicted_s(plan, before, epoch.plan.towards or epoch.plan) * 1e3, 3)
-    if isinstance(epoch, Build):
-        details["builtRows"] = sum(report.counts.of(BUILT_ROWS) for report in reports)
-        details["buildMs"] = sum(report.counts.of(BUILD_NS) for report in reports) // 1_000_000
-    return [Event(before.epoch + 1, kind, None, epoch.reason, details)]

@@ -46,7 +46,7 @@ class Memories:
     def note(self, epoch: Epoch, after: Manifest, reports: Sequence[SlotReport]) -> tuple[float, Counted] | None:
         """Add a committed epoch, and return the seconds that it covers, and its figures; None if it had no rows or
         covers an unknown time."""
-        before_s, self.at_s = self.at_s, _time_s(after)
+        before_s, self.at_s = self.at_s, data_time_s(after)
         if not reports:
             return None
         counted = Counted.of(reports)
@@ -78,7 +78,7 @@ class Memories:
         self.stream_totals = Counter(value.get("streams", {}))
 
 
-def _time_s(manifest: Manifest) -> float | None:
+def data_time_s(manifest: Manifest) -> float | None:
     """The time that the data has reached: the median of the streams' latest event times, so that one row with a wrong
     time does not move it; without event times, the driver's clock."""
     times = sorted(us / 1e6 for us in manifest.times_max_us if us is not None)

@@ -2,9 +2,9 @@
 
     epoch ends ─▶ figures of all groups ─▶ policy suggests ─▶ coordinator decides ─▶ moves of the next epoch
 
-Groups rest for `relocationInterval` after a move, and so does the whole query after a relocation. No group moves that
-is about to be spilled, none while a migration is under way, and none where slots keep stores of their own. Times are
-event times, or the driver's clock where rows have none: see `adaptation/memories.py`.
+Groups rest for `relocationInterval` after a move, and so does the whole query after a relocation. A slot that gives
+groups away spills none in that epoch. No group moves while a migration is under way, and none where slots keep stores
+of their own. Times are event times, or the driver's clock where rows have none: see `adaptation/memories.py`.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ class Relocator:
         self._moved_s: dict[Unit, float] = {}
         self._forced_bytes = 0
 
-    def suggest(self, loads: GroupLoads, at_s: float | None, spilling: frozenset[Unit], hosts: int) -> Suggestion:
-        """What the policy suggests at a time, given the groups that are about to be spilled."""
+    def suggest(self, loads: GroupLoads, at_s: float | None, hosts: int) -> Suggestion:
+        """What the policy suggests at a time."""
         interval_s = self.settings.interval_s
         now_s = 0.0 if at_s is None else at_s
         if loads.slots < 2 or not len(loads) or (self._last_s is not None and now_s - self._last_s <= interval_s):
             return NOTHING
-        figures = ClusterFigures(loads, self._may_move(loads, now_s, spilling), hosts, self._forced_bytes)
+        figures = ClusterFigures(loads, self._may_move(loads, now_s), hosts, self._forced_bytes)
         suggested = self._policy(figures, self.settings)
         if suggested.moves or suggested.forced:
             self._last_s = now_s
@@ -64,13 +64,10 @@ class Relocator:
         self._forced_bytes += sum(suggested.forced.values())
         return suggested
 
-    def _may_move(self, loads: GroupLoads, now_s: float, spilling: frozenset[Unit]) -> np.typing.NDArray[np.bool_]:
-        if not self._moved_s and not spilling:
-            return np.ones(len(loads), dtype=np.bool_)
+    def _may_move(self, loads: GroupLoads, now_s: float) -> np.typing.NDArray[np.bool_]:
         self._moved_s = {u: s for u, s in self._moved_s.items() if now_s - s <= self.settings.interval_s}
         units = zip(loads.key.tolist(), loads.group.tolist(), strict=True)
-        resting = self._moved_s.keys() | spilling
-        return np.array([(loads.keys[key], group) not in resting for key, group in units], dtype=np.bool_)
+        return np.array([(loads.keys[key], group) not in self._moved_s for key, group in units], dtype=np.bool_)
 
 
 def moves_asked(loads: GroupLoads, sender: int, receiver: int, share: float) -> tuple[Move, ...]:

@@ -6,7 +6,7 @@ A pure decision from the bytes of active state and the ledger's figures. The man
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -53,6 +53,18 @@ class SpillDecision:
     bytes: int
     """The bytes of files that this is expected to free."""
     reason: str
+
+
+def forced_spill(
+    settings: SpillSettings, slot: int, active_bytes: int, amount: int, figures: GroupFigures, reason: str
+) -> SpillDecision | None:
+    """The groups to spill so that about `amount` bytes leave memory, whether it is short or not; None if there is no
+    such amount."""
+    if not 0 < amount <= active_bytes:
+        return None
+    asked = replace(settings, budget_bytes=active_bytes - amount, fraction=amount / active_bytes)
+    decision = decide_spill(asked, slot, active_bytes, figures)
+    return None if decision is None else replace(decision, reason=reason)
 
 
 def decide_spill(

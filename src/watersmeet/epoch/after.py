@@ -20,7 +20,7 @@ from watersmeet.errors import CheckpointError
 from watersmeet.plan.aggregate import OutputMode
 from watersmeet.plan.completion import to_complete
 from watersmeet.plan.fingerprint import plan_text
-from watersmeet.plan.placement import Placement, even_placement
+from watersmeet.plan.placement import Placement, reassigned
 from watersmeet.plan.probe_orders import orders_as_texts, orders_from_texts
 from watersmeet.plan.stages import JoinPlan, plan_join
 from watersmeet.plan.state_matching import differs_by_slot, shape_count, store_names
@@ -85,8 +85,8 @@ def initial_manifest(plan: JoinPlan, slots: int, asked: str | None = None) -> Ma
 
 
 def resumed(plan: JoinPlan, manifest: Manifest, slots: int, placement: Placement | None = None) -> Manifest:
-    """The state placed on the slots of this run: evenly, if their number has changed. State without a store in the plan
-    is refused: its results would be lost."""
+    """The state placed on the slots of this run: with as few moves as possible, if their number has changed. State
+    without a store in the plan is refused: its results would be lost."""
     _require_stores(plan, manifest)
     _require_places(plan, manifest)
     if manifest.slots != slots and differs_by_slot(plan):
@@ -97,7 +97,7 @@ def resumed(plan: JoinPlan, manifest: Manifest, slots: int, placement: Placement
     if placement is None:
         placement = manifest.placement
         if placement.slots != slots:
-            placement = even_placement(_keys(plan), plan.partitions, slots)
+            placement = reassigned(placement, _keys(plan), slots)
     return placed(manifest, placement)
 
 

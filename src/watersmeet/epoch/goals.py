@@ -65,10 +65,31 @@ class ChangeQuery:
 
 
 @dataclass(frozen=True, slots=True)
+class Relocate:
+    """A share of the bytes that a slot has in use is on another slot."""
+
+    sender: int
+    receiver: int
+    share: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SpillShare:
+    """A share of the bytes that a slot has in use has left memory."""
+
+    slot: int
+    share: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Abort:
     """No migration is under way."""
 
     reason: str
 
 
-Goal: TypeAlias = Rest | JoinBatch | CleanUp | Migrate | ChangeQuery | Abort
+Asked: TypeAlias = Migrate | ChangeQuery | Relocate | SpillShare | Abort
+"""What a running query may be asked for."""
+Goal: TypeAlias = Rest | JoinBatch | CleanUp | Migrate | ChangeQuery | Relocate | SpillShare | Abort

@@ -43,12 +43,15 @@ from typing import TypeAlias, assert_never
 
 from watersmeet.epoch.goals import AT_REST
 from watersmeet.epoch.goals import Abort as Abort
+from watersmeet.epoch.goals import Asked as Asked
 from watersmeet.epoch.goals import ChangeQuery as ChangeQuery
 from watersmeet.epoch.goals import CleanUp as CleanUp
 from watersmeet.epoch.goals import Goal as Goal
 from watersmeet.epoch.goals import JoinBatch as JoinBatch
 from watersmeet.epoch.goals import Migrate as Migrate
+from watersmeet.epoch.goals import Relocate as Relocate
 from watersmeet.epoch.goals import Rest as Rest
+from watersmeet.epoch.goals import SpillShare as SpillShare
 from watersmeet.epoch.kinds import Epoch, Takeover
 from watersmeet.epoch.tied import batch_difference, log_difference, refused
 from watersmeet.errors import FencedError
@@ -83,8 +86,8 @@ class CleanUpAsked:
 
 
 @dataclass(frozen=True, slots=True)
-class MigrationAsked:
-    goal: Migrate | ChangeQuery | Abort
+class AdaptationAsked:
+    goal: Asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +148,7 @@ Event: TypeAlias = (
     Started
     | BatchCame
     | CleanUpAsked
-    | MigrationAsked
+    | AdaptationAsked
     | SourcesSilent
     | Decided
     | JobDone
@@ -277,7 +280,7 @@ def advance(state: State, event: Event) -> Advanced:
             return _batch_came(_expecting(state, Phase.IDLE), event)
         case CleanUpAsked(reason):
             return _decide(_expecting(state, Phase.IDLE), CleanUp(reason))
-        case MigrationAsked(goal):
+        case AdaptationAsked(goal):
             return _decide(_expecting(state, Phase.IDLE), goal)
         case SourcesSilent():
             return _decide(_expecting(state, Phase.IDLE), Rest(is_silent=True))

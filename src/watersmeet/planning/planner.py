@@ -20,10 +20,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from watersmeet.adaptation.coordinator import Wishes
 from watersmeet.adaptation.migration import AUTO as AUTO_STRATEGY
 from watersmeet.adaptation.migration import require_fit, strategy_named
 from watersmeet.adaptation.rehearsal import parse_script
+from watersmeet.adaptation.wishes import Wishes
 from watersmeet.epoch.after import plan_from_text
 from watersmeet.epoch.events import Event
 from watersmeet.epoch.protocol import Migrate
@@ -143,7 +143,7 @@ class Planner:
         plan = self.first_plan()
         asked, script = (
             self.asked.lower() if self.is_choice else plan_text(plan),
-            parse_script(rehearse, self.plan_named),
+            parse_script(rehearse, self.plan_named, self.slots),
         )
         if last is None or self.is_choice or asked in (last.asked, last.plan.trees):
             return Wishes(asked, None, script)

@@ -54,7 +54,9 @@ class InProcessQuery:
             self.plan = plan_from_text(query, known, given.partitions, given.mode)
         self.slots = Slots(query, self.plan, self.checkpoint, given)
         budget, policy = given.memory_budget_bytes, given.spill
-        self.coordinator = Coordinator(self.plan, given.slots, budget, policy, reoptimizer=given.reoptimizer)
+        self.coordinator = Coordinator(
+            self.plan, given.slots, budget, policy, reoptimizer=given.reoptimizer, relocator=given.relocator
+        )
         self.coordinator.pace = Pace(given.rows_at_once)
         self.coordinator.expect_hosts(given.hosts)
         self.log: BatchLog = LogInFiles(self.checkpoint.spark_log) if given.keeps_log else LogInMemory()
@@ -144,10 +146,10 @@ class InProcessQuery:
         """The steps that abort a migration, from recovery on."""
         return self.pursuing(protocol.Abort(ASKED_FOR))
 
-    def pursuing(self, goal: protocol.Migrate | protocol.ChangeQuery | protocol.Abort) -> Iterator[protocol.Command]:
-        """The steps to another plan or query, from recovery on."""
+    def pursuing(self, goal: protocol.Asked) -> Iterator[protocol.Command]:
+        """The steps to another plan, query or placement, from recovery on."""
         yield from self.recovery()
-        yield from self.drive.steps(protocol.MigrationAsked(goal))
+        yield from self.drive.steps(protocol.AdaptationAsked(goal))
 
     def resting(self) -> Iterator[protocol.Command]:
         """The steps while sources are silent, from recovery on."""

@@ -11,6 +11,7 @@ from typing import Literal, Protocol, TypeVar
 import pyarrow as pa
 
 from watersmeet.adaptation.migration import ROWS_AT_ONCE
+from watersmeet.adaptation.relocating import Relocator
 from watersmeet.adaptation.reoptimizer import Reoptimizing
 from watersmeet.adaptation.spilling import SpillSettings
 from watersmeet.engine.aggregate import aggregate_step
@@ -90,6 +91,8 @@ class Setup:
     """The most stored rows that one epoch of a migration reads."""
     reoptimizer: Reoptimizing | None = None
     """Changes the plan while the query runs."""
+    relocator: Relocator | None = None
+    """Changes the slots of groups while the query runs."""
 
     @property
     def results_in(self) -> Literal["sink", "checkpoint"]:

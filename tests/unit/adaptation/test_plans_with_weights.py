@@ -3,8 +3,8 @@
 import pyarrow as pa
 import pytest
 
-from watersmeet.adaptation.coordinator import Wishes
 from watersmeet.adaptation.rehearsal import parse_script
+from watersmeet.adaptation.wishes import Wishes
 from watersmeet.errors import CheckpointError, OptionError
 from watersmeet.observe.diff_text import diff_text
 from watersmeet.optimizer.assumptions import Assumptions

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from watersmeet.adaptation.coordinator import Coordinator
 from watersmeet.adaptation.memories import Memories
+from watersmeet.adaptation.relocating import Relocator
+from watersmeet.adaptation.relocation_policies import RelocationSettings
 from watersmeet.adaptation.spilling import SpillSettings
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.planning.planner import Planner
@@ -18,7 +20,8 @@ def coordinator_of(plan: JoinPlan, planner: Planner, options: JoinOptions, last:
     wishes = planner.wishes(last, options.rehearse)
     memories = Memories(planner.query)
     reoptimizer = _reoptimizer(plan, planner, options, memories)
-    return Coordinator(plan, options.slots, budget, spill_settings(options), wishes, reoptimizer, memories)
+    spill, relocator = spill_settings(options), _relocator(options)
+    return Coordinator(plan, options.slots, budget, spill, wishes, reoptimizer, memories, relocator)
 
 
 def coordinator_of_change(plan: JoinPlan, options: JoinOptions) -> Coordinator:
@@ -35,6 +38,23 @@ def spill_settings(options: JoinOptions) -> SpillSettings | None:
         budget_bytes=options.memory_budget_bytes,
         fraction=options.spill_fraction,
         upkeep=options.spill_upkeep,
+    )
+
+
+def _relocator(options: JoinOptions) -> Relocator | None:
+    """What moves groups between slots; None if they stay."""
+    if options.relocation is None or options.slots < 2:
+        return None
+    return Relocator(
+        RelocationSettings(
+            policy=options.relocation,
+            threshold=options.relocation_threshold,
+            interval_s=options.relocation_interval_s,
+            ratio=options.active_disk_ratio,
+            limit_bytes=options.active_disk_limit_bytes,
+            budget_bytes=options.memory_budget_bytes,
+            fraction=options.spill_fraction,
+        )
     )
 
 

@@ -115,9 +115,9 @@ class EpochDriver:
         """
         return self._between_batches(protocol.CleanUpAsked(reason))
 
-    def migrate(self, goal: protocol.Migrate | protocol.ChangeQuery | protocol.Abort) -> int:
-        """Come to another plan or query, and return the number of results emitted meanwhile. Raises as `clean_up`."""
-        return self._between_batches(protocol.MigrationAsked(goal))
+    def adapt(self, goal: protocol.Asked) -> int:
+        """Reach a goal, and return the number of results emitted meanwhile. Raises as `clean_up`."""
+        return self._between_batches(protocol.AdaptationAsked(goal))
 
     def _between_batches(self, asked: protocol.Event) -> int:
         with self.gate, cancellable(self._outside.session, self._tag):

@@ -6,13 +6,14 @@ option is an entry there and a field of `JoinOptions`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from watersmeet.adaptation.ledger import DEFAULT_UPKEEP, upkeep_named
+from watersmeet.adaptation.relocation_policies import policy_named as relocation_named
 from watersmeet.adaptation.spill_policies import DEFAULT_POLICY, Policy, policy_named
 from watersmeet.adaptation.spilling import DEFAULT_FRACTION
 from watersmeet.errors import OptionError, unknown_name
@@ -20,12 +21,11 @@ from watersmeet.optimizer.strategies import AUTO
 from watersmeet.plan.partitioning import DEFAULT_PARTITIONS, PARTITIONS_MAX
 from watersmeet.plan.spillable import INTERVALS
 from watersmeet.runtime.spark.memory import DEFAULT_LOCATION, budget_per_slot
+from watersmeet.runtime.spark.option_parsers import Given, expected_rows, named, number, one_of, whole
+from watersmeet.runtime.spark.option_parsers import OptionValue as OptionValue
 from watersmeet.runtime.spark.session_settings import session_options
 from watersmeet.units import parse_bytes, parse_duration_us
 
-OptionValue = str | Policy
-Given = Mapping[str, OptionValue]
-"""Options that have been set, by name."""
 OFF = ("off", "false", "none")
 ON_CHANGE = ("refuse", "ask", "migrate", "stuff")
 
@@ -58,6 +58,12 @@ class JoinOptions:
     spill: Policy | None
     spill_fraction: float
     spill_upkeep: str
+    relocation: str | None
+    """The relocation policy; None if groups stay where they are."""
+    relocation_threshold: float
+    relocation_interval_s: float
+    active_disk_ratio: float
+    active_disk_limit_bytes: int
     rehearse: str
     reoptimize: Looks | None
     """How the running query is optimised; None: not at all."""
@@ -128,53 +134,20 @@ def read_options(given: Given, parallelism: int) -> JoinOptions:
 # The parsers
 
 
-def _whole(name: str, largest: Callable[[Given], int]) -> Callable[[str, Given], int]:
-    def parse(text: str, given: Given) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = 0
-        if not 1 <= value <= largest(given):
-            raise OptionError(
-                f"option {name} must be a whole number from 1 to {largest(given)}, not '{text}'", hint="such as 4"
-            )
-        return value
-
-    return parse
-
-
-def _number(name: str, bounds: str, fits: Callable[[float], bool], hint: str) -> Callable[[str, Given], float]:
-    def parse(text: str, _: Given) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = float("nan")
-        if not fits(value):
-            raise OptionError(f"option {name} must be a number {bounds}, not '{text}'", hint=hint)
-        return value
-
-    return parse
-
-
-def _named(name: str, read: Callable[[str], Any]) -> Callable[[str, Given], Any]:
-    """A parser of a duration or a size; its errors name the option."""
-
-    def parse(text: str, _: Given) -> Any:
-        try:
-            return read(text)
-        except OptionError as error:
-            named = f"option {name}: {error.message}"
-            raise OptionError(named, hint=error.hint, error_class=error.error_class) from None
-
-    return parse
-
-
 def _partitions(given: Given) -> int:
     return KNOWN["partitions"].value(given)
 
 
 def _policy(text: str, _: Given) -> Policy | None:
     return None if text.strip().lower() in OFF else policy_named(text)
+
+
+def _relocation(text: str, _: Given) -> str | None:
+    word = text.strip().lower()
+    if word in OFF:
+        return None
+    relocation_named(word)
+    return word
 
 
 def _upkeep(text: str, _: Given) -> str:
@@ -197,38 +170,13 @@ def _approval(text: str, _: Given) -> bool:
     return word == "ask"
 
 
-def _one_of(name: str, values: Sequence[str]) -> Callable[[str, Given], str]:
-    def parse(text: str, _: Given) -> str:
-        word = text.strip().lower()
-        if word not in values:
-            raise unknown_name(f"value of option {name}", "values", text, values, "UNKNOWN_VALUE")
-        return word
-
-    return parse
-
-
-def _expected(text: str, _: Given) -> dict[str, int]:
-    """Rows by stream, from `a=1000000, b=500000`."""
-    found: dict[str, int] = {}
-    for part in text.split(","):
-        if not part.strip():
-            continue
-        name, _equals, rows = part.partition("=")
-        if not name.strip() or not rows.strip().isdigit() or int(rows) < 1:
-            raise OptionError(
-                f"option expectedRows cannot be read at '{part.strip()}'", hint="write it as a=1000000, b=500000"
-            )
-        found[name.strip()] = int(rows)
-    return found
-
-
 KNOWN = {
     option.name: option
     for option in (
         Option(
             "slots",
             "slots",
-            _whole("slots", _partitions),
+            whole("slots", _partitions),
             "workers of the join; may change between runs",
             otherwise="the cores Spark offers",
         ),
@@ -242,7 +190,7 @@ KNOWN = {
         Option(
             "cpuBudget",
             "cpu_budget",
-            _number(
+            number(
                 "cpuBudget",
                 "more than 0",
                 lambda budget: 0 < budget < float("inf"),
@@ -254,7 +202,7 @@ KNOWN = {
         Option(
             "explorationTime",
             "exploration_s",
-            _named("explorationTime", lambda text: parse_duration_us(text, allow_zero=True) / 1e6),
+            named("explorationTime", lambda text: parse_duration_us(text, allow_zero=True) / 1e6),
             "extra time for the plan search",
             "100 ms",
         ),
@@ -269,7 +217,7 @@ KNOWN = {
         Option(
             "reoptimize",
             "reoptimize",
-            lambda text, given: _named("reoptimize", lambda value: _reoptimize(value, given))(text, given),
+            lambda text, given: named("reoptimize", lambda value: _reoptimize(value, given))(text, given),
             "change the plan when the data does: `auto`, `off`, or an interval of looks",
             AUTO,
         ),
@@ -283,21 +231,21 @@ KNOWN = {
         Option(
             "onChange",
             "on_change",
-            _one_of("onChange", ON_CHANGE),
+            one_of("onChange", ON_CHANGE),
             "a restart with another query: `refuse`, `ask`, `migrate` its state, or also `stuff` it with NULL",
             "refuse",
         ),
         Option(
             "partitions",
             "partitions",
-            _whole("partitions", lambda _: PARTITIONS_MAX),
+            whole("partitions", lambda _: PARTITIONS_MAX),
             "partition groups; fixed for the life of a checkpoint",
             str(DEFAULT_PARTITIONS),
         ),
         Option(
             "memoryBudget",
             "memory_budget_bytes",
-            _named("memoryBudget", parse_bytes),
+            named("memoryBudget", parse_bytes),
             "bytes of state in memory per slot, such as `512m`",
             otherwise="half of the free memory / slots",
         ),
@@ -312,7 +260,7 @@ KNOWN = {
         Option(
             "spillFraction",
             "spill_fraction",
-            _number(
+            number(
                 "spillFraction", "more than 0 and at most 1", lambda fraction: 0 < fraction <= 1, hint="such as 0.3"
             ),
             "the part of the state in memory that one spill removes",
@@ -326,6 +274,43 @@ KNOWN = {
             DEFAULT_UPKEEP,
         ),
         Option(
+            "relocation",
+            "relocation",
+            _relocation,
+            "how groups change slots: `auto`, `off`, `balance`, `lazy-disk`, `active-disk`",
+            AUTO,
+        ),
+        Option(
+            "relocationThreshold",
+            "relocation_threshold",
+            number(
+                "relocationThreshold", "more than 0 and at most 1", lambda share: 0 < share <= 1, hint="such as 0.8"
+            ),
+            "groups move where the least loaded slot has less than this share of the most loaded one",
+            "0.8",
+        ),
+        Option(
+            "relocationInterval",
+            "relocation_interval_s",
+            named("relocationInterval", lambda text: parse_duration_us(text, allow_zero=True) / 1e6),
+            "the least time between two relocations",
+            "45 seconds",
+        ),
+        Option(
+            "activeDiskRatio",
+            "active_disk_ratio",
+            number("activeDiskRatio", "from 1", lambda ratio: 1 <= ratio < float("inf"), hint="such as 2"),
+            "`active-disk`: a slot so many times less productive than another one spills",
+            "2",
+        ),
+        Option(
+            "activeDiskLimit",
+            "active_disk_limit_bytes",
+            named("activeDiskLimit", parse_bytes),
+            "`active-disk`: the most bytes that are spilled because of that",
+            "100m",
+        ),
+        Option(
             "memoryLocation",
             "memory_location",
             lambda text, _: text or DEFAULT_LOCATION,
@@ -335,14 +320,14 @@ KNOWN = {
         Option(
             "confidence",
             "confidence",
-            _number("confidence", "from 0.5 to 0.999", lambda level: 0.5 <= level <= 0.999, hint="such as 0.95"),
+            number("confidence", "from 0.5 to 0.999", lambda level: 0.5 <= level <= 0.999, hint="such as 0.95"),
             "level of the intervals of running aggregates, such as `0.95`",
             otherwise="none",
         ),
         Option(
             "expectedRows",
             "expected_rows",
-            _expected,
+            expected_rows,
             "final rows of each stream, for `confidence`: `a=1000000, b=500000`",
             "",
             otherwise="none",
@@ -350,7 +335,7 @@ KNOWN = {
         Option(
             "idleTimeout",
             "idle_timeout_ms",
-            _named("idleTimeout", lambda text: parse_duration_us(text) // 1000),
+            named("idleTimeout", lambda text: parse_duration_us(text) // 1000),
             "after this silence a stream no longer holds the watermark back",
             otherwise="off",
         ),

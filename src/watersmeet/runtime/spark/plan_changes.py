@@ -48,7 +48,7 @@ class PlanChanges:
         if self.has_ended:
             raise refusals.has_ended("migrated")
         try:
-            self.driver.migrate(goal)
+            self.driver.adapt(goal)
         except Stopped:
             raise refusals.ended_meanwhile("migrated", "it goes on by the plan that it has") from None
         if self.driver.state.last is None:  # then there was nothing to do, and the plan is not chosen yet

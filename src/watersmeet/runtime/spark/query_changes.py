@@ -89,7 +89,7 @@ class QueryChange:
         """Run the old query to its end, build the state of the new one, and remember that one."""
         outside.checkpoint.expect_change(self.before, after)
         driver = EpochDriver(self.plan, replace(outside, results=path_of(self.goal.old, self.schema)), coordinator)
-        driver.migrate(self.goal)
+        driver.adapt(self.goal)
         outside.checkpoint.remember_query(after.marks, after.texts)
 
 
