@@ -29,6 +29,7 @@ from watersmeet.engine.inbox import chunks
 from watersmeet.epoch.after import Clock
 from watersmeet.epoch.kinds import Spill
 from watersmeet.epoch.owing import is_owing
+from watersmeet.epoch.relocation import fitting
 from watersmeet.epoch.task import SlotTask
 from watersmeet.plan.default_tree import default_tree
 from watersmeet.plan.hops import is_mixed
@@ -36,7 +37,6 @@ from watersmeet.plan.placement import Move, Placement
 from watersmeet.plan.probe_orders import NO_ORDERS, ProbeOrders, default_orders
 from watersmeet.plan.spillable import spillable_stages
 from watersmeet.plan.stages import JoinPlan, plan_join
-from watersmeet.plan.state_matching import differs_by_slot
 from watersmeet.plan.tree import Join, Leaf, nodes_of, parse_tree
 from watersmeet.planning.reoptimizing import Reoptimizer
 from watersmeet.query.logical import JoinQuery
@@ -192,7 +192,9 @@ def epochs_in_process(scenario: Scenario) -> Iterator[Committed]:
                 if epoch.spoiled:
                     spoil_copies(memory)
 
-            def prepare(engine: InProcessQuery, epoch: Epoch = epoch) -> None:
+            def prepare(engine: InProcessQuery, epoch: Epoch = epoch, slots: int = setting.slots) -> None:
+                if engine.manifest.slots != slots:  # an epoch before the batch changes that
+                    return
                 moves = moving(engine.plan, engine.manifest, epoch.move)
                 engine.order(spilling(engine.plan, engine.manifest.placement, epoch.spill), moves)
 
@@ -262,18 +264,19 @@ def spilling(plan: JoinPlan, placement: Placement, pairs: Iterable[tuple[int, in
 
 def moving(plan: JoinPlan, manifest: Manifest, named: Iterable[tuple[int, int, int]]) -> tuple[Move, ...]:
     """Moves of groups, given as (key, group, receiver); all are taken modulo what there is. None while the plan
-    changes, or where slots have stores of their own."""
-    if manifest.migration is not None or differs_by_slot(plan):
+    changes, and none of groups that cannot go to slots with other stores now."""
+    if manifest.migration is not None:
         return ()
     keys, groups = sorted(manifest.placement.owners), defaultdict(list)
     chosen: dict[tuple[str, int], int] = {}
-    for key, group, receiver in named:
-        chosen[keys[key % len(keys)], group % plan.partitions] = receiver % manifest.slots
+    for key, named_group, receiver in named:
+        for group in range(plan.partitions) if named_group == ALL_GROUPS else (named_group % plan.partitions,):
+            chosen[keys[key % len(keys)], group] = receiver % manifest.slots
     for (key, group), receiver in chosen.items():
         sender = manifest.placement.owners[key][group]
         if sender != receiver:
             groups[key, sender, receiver].append(group)
-    return tuple(Move(*places, tuple(moved)) for places, moved in groups.items())
+    return fitting(plan, manifest, (Move(*places, tuple(moved)) for places, moved in groups.items()))
 
 
 def _starter(scenario: Scenario, folder: Path, setting: Setting) -> Callable[[EpochSink], InProcessQuery]:

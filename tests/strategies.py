@@ -108,7 +108,7 @@ def scenarios(
     asked = Scenario("generated", streams, where, within, windows, draw(_select(streams)), batches, setting)
     drawn = draw(trees(asked.query))
     plans = draw(_migrations(asked, len(batches)))
-    schedule = draw(_schedule(plans, slots_change=all(len(set(plan)) < 2 for plan in (drawn, *plans))))
+    schedule = draw(_schedule(plans))
     return replace(asked, trees=drawn, schedule=schedule)
 
 
@@ -365,8 +365,7 @@ _BUDGETS = st.sampled_from((None, 1, 2500, 6000, 20000))
 
 
 @st.composite
-def _schedule(draw: st.DrawFn, plans: Sequence[Sequence[str]], *, slots_change: bool) -> tuple[Epoch, ...]:
-    """State of one shape is of no use to another, so where slots have several shapes their number stays."""
+def _schedule(draw: st.DrawFn, plans: Sequence[Sequence[str]]) -> tuple[Epoch, ...]:
     now_ms = 1
     schedule = []
     spills = draw(st.sampled_from(("all groups in every epoch", "some", "some", "")))
@@ -382,7 +381,7 @@ def _schedule(draw: st.DrawFn, plans: Sequence[Sequence[str]], *, slots_change: 
         schedule.append(
             Epoch(
                 failures=tuple(draw(st.lists(_FAILURES, max_size=2))),
-                slots=draw(st.integers(1, 4)) if restarts and slots_change else None,
+                slots=draw(st.integers(1, 4)) if restarts else None,
                 budget=draw(_BUDGETS) if restarts else None,
                 **draw(st.sampled_from(({}, {}, {"spoiled": True}, {"wiped": True}))),
                 now_ms=now_ms,

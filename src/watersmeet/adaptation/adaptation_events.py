@@ -56,9 +56,12 @@ def order_events(
 
 
 def move_events(epoch: Epoch, before: Manifest, loads: GroupLoads, reason: str) -> list[Event]:
-    """The moves of groups, with the bytes in use on every slot before and after all of them. `before` has the groups
-    where the moves have brought them, and so have the loads."""
+    """The moves of groups, with the bytes in use on every slot before and after all of them; or one event if the number
+    of slots changes. `before` has the groups where the moves have brought them, and so have the loads."""
     moves = moves_of(epoch)
+    if isinstance(epoch, Cleaning) and epoch.slots is not None:
+        details = {"slots": epoch.slots, "groups": sum(len(move.groups) for move in moves)}
+        return [Event(before.epoch + 1, "slots", None, epoch.reason, details)]
     if not moves:
         return []
     came = {(move.key, group): move for move in moves for group in move.groups}

@@ -36,6 +36,7 @@ from watersmeet.adaptation.rehearsal import due
 from watersmeet.adaptation.relocating import Relocator, fixed_because, moves_asked
 from watersmeet.adaptation.relocation_policies import NOTHING, Suggestion
 from watersmeet.adaptation.reoptimizer import Reoptimizing
+from watersmeet.adaptation.slot_count import step_to_slots
 from watersmeet.adaptation.spilling import SpillDecision, SpillSettings, decide_spill, forced_spill
 from watersmeet.adaptation.wishes import NO_WISHES, Wishes
 from watersmeet.epoch.events import Event
@@ -57,19 +58,16 @@ from watersmeet.epoch.kinds import (
     moves_of,
     orders_of,
 )
-from watersmeet.epoch.memory_shares import Held, MemoryShares
+from watersmeet.epoch.memory_shares import Held, MemoryShares, no_memory, shares_in
 from watersmeet.epoch.protocol import Abort, ChangeQuery, CleanUp, Goal, JoinBatch, Migrate, Relocate, Rest, SpillShare
+from watersmeet.epoch.relocation import bound_between, bound_by_key, fitting
 from watersmeet.epoch.task import SlotReport
 from watersmeet.epoch.tasks import windows_to_close
 from watersmeet.plan.placement import Move, Placement, still_due
 from watersmeet.plan.spillable import can_spill
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.state.manifest import Manifest, moved
-from watersmeet.state.measures import (
-    ACTIVE_BYTES,
-    CLOSED_BYTES,
-    MEMORY_BYTES,
-)
+from watersmeet.state.measures import ACTIVE_BYTES, CLOSED_BYTES, MEMORY_BYTES
 from watersmeet.state.requests import APPROVE
 
 MOVING_MARK = b"moving"
@@ -126,6 +124,7 @@ class Coordinator:
         found = Coordinator(
             plan, self.slots, self.budget, self.spill, self.wishes, self.reoptimizer, self.memories, self.relocator
         )
+        found._fit(len(self._held))
         found.hosts = self.hosts
         found.memory = found._shares()
         return found
@@ -137,7 +136,7 @@ class Coordinator:
         found.ledger.restore(self.ledger.table(before.placement))
         found.pace, found._has_fed = self.pace, self._has_fed or isinstance(epoch, Switch)
         if found.memory is not None:
-            found.memory = _no_memory(epoch.plan, found.memory)
+            found.memory = no_memory(epoch.plan, found.memory)
         return found
 
     @property
@@ -179,11 +178,8 @@ class Coordinator:
             self.reoptimizer.approve()
 
     def memory_for(self, epoch: Epoch) -> MemoryShares | None:
-        """The bytes that stages may have in memory when the epoch ends. A build gets none: the state of the old plan
-        stays in memory until the epoch after it."""
-        if isinstance(epoch, Build) and self.memory is not None:
-            return _no_memory(epoch.plan, self.memory)
-        return self.memory
+        """The bytes that stages may have in memory when the epoch ends."""
+        return shares_in(epoch, self.plan, self.memory)
 
     def next_epoch(
         self,
@@ -195,6 +191,8 @@ class Coordinator:
     ) -> Epoch | None:
         """The epoch to run next; None if the goal is reached. A waiting batch comes first, then windows that can be
         closed."""
+        if last is not None:
+            self._fit(last.slots)
         if isinstance(goal, JoinBatch):
             due = None if last is None else next_to_complete(self.plan, last, self.pace.rows)
             chunk = None if self._has_turn else due
@@ -244,11 +242,12 @@ class Coordinator:
             return None
         orders: tuple[Order, ...] = ()
         moves: tuple[Move, ...] = ()
-        why = fixed_because(self.plan, last)
+        why = fixed_because(last)
         if isinstance(goal, Relocate) and why is None:
-            moves = moves_asked(self._loads(last), goal.sender, goal.receiver, goal.share)
+            bound = bound_between(self.plan, last, goal.sender, goal.receiver)
+            moves = moves_asked(self._loads(last), goal.sender, goal.receiver, goal.share, bound)
         elif isinstance(goal, SpillShare):
-            active = active_bytes(self._held[goal.slot])
+            active = active_bytes(self._held[goal.slot]) if goal.slot < last.slots else 0
             why = NO_SPILLS if self.spill is None else None
             decision = None if why else self._forced(last, goal.slot, int(goal.share * active), goal.reason)
             found = {} if decision is None else decision.groups
@@ -261,7 +260,14 @@ class Coordinator:
         """The moves that still fit: another driver may have moved groups, and groups do not move in a migration."""
         if not self.moves or last is None or last.migration is not None:
             return ()
-        return still_due(self.moves, last.placement)
+        return fitting(self.plan, last, still_due(self.moves, last.placement))
+
+    def _fit(self, slots: int) -> None:
+        """Note how many slots the state has: with stores of their own, they keep their number for a while."""
+        if slots != len(self._held):
+            self._held = [[Held()] * self.plan.stage_count for _ in range(slots)]
+            self.hosts = Hosts((None,) * slots, self.hosts.most)
+            self.memory = self._shares()
 
     def _due(self, last: Manifest, bytes_at_once: int, *, is_silent: bool) -> Epoch | None:
         """The next step of a migration: one that is under way, one that is wanted, or a rehearsal that is due."""
@@ -272,6 +278,8 @@ class Coordinator:
                 return None
             self._has_fed = True
             return step
+        if last.slots != self.slots:
+            return step_to_slots(self.plan, last, self.slots, bytes_at_once)
         wanted = self.wishes.wanted
         if wanted is not None and last.asked != wanted.asked:
             return self._first_step(last, wanted, bytes_at_once)
@@ -314,6 +322,7 @@ class Coordinator:
             self.reoptimizer.note(epoch, self.plan, after, reports)
         elif self.memories is not None:
             self.memories.note(epoch, after, reports)
+        self._fit(after.slots)
         if not reports:
             return
         self.ledger.add(reports, with_rows=has_rows(epoch))
@@ -364,9 +373,10 @@ class Coordinator:
         self.orders = tuple(self._reasons)
 
     def _suggested(self, after: Manifest) -> Suggestion:
-        if self.relocator is None or self.slots < 2 or fixed_because(self.plan, after) is not None:
+        if self.relocator is None or self.slots < 2 or fixed_because(after) is not None:
             return NOTHING
-        return self.relocator.suggest(self._loads(after), data_time_s(after), self.hosts.most)
+        loads, bound = self._loads(after), bound_by_key(self.plan, after)
+        return self.relocator.suggest(loads, data_time_s(after), self.hosts.most, bound)
 
     def _loads(self, manifest: Manifest) -> GroupLoads:
         return self.ledger.loads(manifest.placement, Prices.of(manifest.totals))
@@ -386,8 +396,6 @@ class Coordinator:
         return decide_spill(settings, slot, active_bytes(held) - fixed, figures, lent)
 
     def _shares(self) -> MemoryShares | None:
-        return None if self.budget is None else shares(self.budget, self.hosts, self._held)
-
-
-def _no_memory(plan: JoinPlan, memory: MemoryShares) -> MemoryShares:
-    return replace(memory, by_slot=[[0] * plan.stage_count] * len(memory.by_slot))
+        """All slots together have the budgets of as many as the run has, even while the state has more."""
+        slots = max(self.slots, len(self._held))
+        return None if self.budget is None else shares(self.budget * self.slots // slots, self.hosts, self._held)

@@ -3,11 +3,15 @@
     epoch ends ─▶ figures of all groups ─▶ policy suggests ─▶ coordinator decides ─▶ moves of the next epoch
 
 Groups rest for `relocationInterval` after a move, and so does the whole query after a relocation. A slot that gives
-groups away spills none in that epoch. No group moves while a migration is under way, and none where slots keep stores
-of their own. Times are event times, or the driver's clock where rows have none: see `adaptation/memories.py`.
+groups away spills none in that epoch. No group moves while a migration is under way. Where slots have stores of their
+own, groups that owe results or are closed stay (`epoch/relocation.py`). Times are event times, or the driver's clock
+where rows have none: see `adaptation/memories.py`.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeAlias
 
 import numpy as np
 
@@ -22,21 +26,20 @@ from watersmeet.adaptation.relocation_policies import (
     policy_named,
 )
 from watersmeet.plan.placement import Move
-from watersmeet.plan.stages import JoinPlan
-from watersmeet.plan.state_matching import differs_by_slot
+from watersmeet.state.groups import NO_GROUPS, Groups
 from watersmeet.state.manifest import Manifest
 
 Unit = tuple[str, int]
 """A key and a group."""
-OTHER_STORES = "slots keep stores of their own"
+Bound: TypeAlias = Mapping[str, Groups]
+"""By key, groups that cannot change slots now."""
+NOTHING_BOUND: Bound = {}
 UNDER_WAY = "a migration is under way"
 
 
-def fixed_because(plan: JoinPlan, manifest: Manifest) -> str | None:
+def fixed_because(manifest: Manifest) -> str | None:
     """Why no group can change slots now; None if they can."""
-    if manifest.migration is not None:
-        return UNDER_WAY
-    return OTHER_STORES if differs_by_slot(plan) else None
+    return None if manifest.migration is None else UNDER_WAY
 
 
 class Relocator:
@@ -49,13 +52,13 @@ class Relocator:
         self._moved_s: dict[Unit, float] = {}
         self._forced_bytes = 0
 
-    def suggest(self, loads: GroupLoads, at_s: float | None, hosts: int) -> Suggestion:
-        """What the policy suggests at a time."""
+    def suggest(self, loads: GroupLoads, at_s: float | None, hosts: int, bound: Bound = NOTHING_BOUND) -> Suggestion:
+        """What the policy suggests at a time. `bound` groups stay."""
         interval_s = self.settings.interval_s
         now_s = 0.0 if at_s is None else at_s
         if loads.slots < 2 or not len(loads) or (self._last_s is not None and now_s - self._last_s <= interval_s):
             return NOTHING
-        figures = ClusterFigures(loads, self._may_move(loads, now_s), hosts, self._forced_bytes)
+        figures = ClusterFigures(loads, self._rested(loads, now_s) & _unbound(loads, bound), hosts, self._forced_bytes)
         suggested = self._policy(figures, self.settings)
         if suggested.moves or suggested.forced:
             self._last_s = now_s
@@ -64,19 +67,27 @@ class Relocator:
         self._forced_bytes += sum(suggested.forced.values())
         return suggested
 
-    def _may_move(self, loads: GroupLoads, now_s: float) -> np.typing.NDArray[np.bool_]:
+    def _rested(self, loads: GroupLoads, now_s: float) -> np.typing.NDArray[np.bool_]:
         self._moved_s = {u: s for u, s in self._moved_s.items() if now_s - s <= self.settings.interval_s}
         units = zip(loads.key.tolist(), loads.group.tolist(), strict=True)
         return np.array([(loads.keys[key], group) not in self._moved_s for key, group in units], dtype=np.bool_)
 
 
-def moves_asked(loads: GroupLoads, sender: int, receiver: int, share: float) -> tuple[Move, ...]:
-    """The moves that a user asks for: a share of the sender's bytes, but at least one group if it has any."""
-    figures = ClusterFigures(loads, np.ones(len(loads), dtype=np.bool_))
+def _unbound(loads: GroupLoads, bound: Bound) -> np.typing.NDArray[np.bool_]:
+    units = zip(loads.key.tolist(), loads.group.tolist(), strict=True)
+    return np.array([group not in bound.get(loads.keys[key], NO_GROUPS) for key, group in units], dtype=np.bool_)
+
+
+def moves_asked(
+    loads: GroupLoads, sender: int, receiver: int, share: float, bound: Bound = NOTHING_BOUND
+) -> tuple[Move, ...]:
+    """The moves that a user asks for: a share of the sender's bytes, but at least one group if it has any that is not
+    bound."""
+    figures = ClusterFigures(loads, _unbound(loads, bound))
     held = float(loads.bytes_by_slot[sender])
     if moves := moves_of_share(figures, sender, receiver, share * held):
         return moves
-    mine = np.flatnonzero((loads.slot == sender) & (loads.bytes > 0))
+    mine = np.flatnonzero((loads.slot == sender) & (loads.bytes > 0) & figures.may_move)
     new = loads.slot.copy()
     new[mine[np.argsort(loads.bytes[mine], kind="stable")[:1]]] = receiver
     return moves_to(loads, new)

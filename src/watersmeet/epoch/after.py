@@ -85,15 +85,13 @@ def initial_manifest(plan: JoinPlan, slots: int, asked: str | None = None) -> Ma
 
 
 def resumed(plan: JoinPlan, manifest: Manifest, slots: int, placement: Placement | None = None) -> Manifest:
-    """The state placed on the slots of this run: with as few moves as possible, if their number has changed. State
-    without a store in the plan is refused: its results would be lost."""
+    """The state placed on the slots of this run: with as few moves as possible, if their number has changed. Where
+    slots have stores of their own, it stays until an epoch can move it (`epoch/relocation.py`). State without a store
+    in the plan is refused: its results would be lost."""
     _require_stores(plan, manifest)
     _require_places(plan, manifest)
-    if manifest.slots != slots and differs_by_slot(plan):
-        raise CheckpointError(
-            f"the checkpoint has {manifest.slots} slots with plans of their own, this run {slots}",
-            hint="keep the number of slots, or give all slots one plan from the start",
-        )
+    if any(manifest.extents) and differs_by_slot(plan):
+        return manifest
     if placement is None:
         placement = manifest.placement
         if placement.slots != slots:
