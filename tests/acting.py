@@ -344,13 +344,14 @@ def _drawn_host(setting: Setting) -> Callable[[SlotTask], int]:
     )
 
 
-def _drawn_placement(setting: Setting) -> Callable[[Iterable[str]], Placement] | None:
+def _drawn_placement(setting: Setting) -> Callable[[Manifest], Placement] | None:
     """Any groups for any slot, drawn anew for every key and number of slots. Some slots may have none."""
     if setting.scatter is None:
         return None
 
-    def drawn(keys: Iterable[str]) -> Placement:
+    def drawn(manifest: Manifest) -> Placement:
         chance, slots = random.Random(f"{setting.scatter} {setting.slots}"), range(setting.slots)
+        keys = manifest.placement.owners
         return Placement(setting.slots, {key: tuple(chance.choices(slots, k=setting.partitions)) for key in keys})
 
     return drawn

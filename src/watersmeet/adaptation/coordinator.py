@@ -33,7 +33,7 @@ from watersmeet.adaptation.migration import (
 )
 from watersmeet.adaptation.pace import Pace
 from watersmeet.adaptation.rehearsal import due
-from watersmeet.adaptation.relocating import Relocator, fixed_because, moves_asked
+from watersmeet.adaptation.relocating import Relocator, fixed_because, moves_asked, on_slots
 from watersmeet.adaptation.relocation_policies import NOTHING, Suggestion
 from watersmeet.adaptation.reoptimizer import Reoptimizing
 from watersmeet.adaptation.spilling import SpillDecision, SpillSettings, decide_spill, forced_spill
@@ -129,6 +129,12 @@ class Coordinator:
         found.hosts = self.hosts
         found.memory = found._shares()
         return found
+
+    def placement(self, manifest: Manifest) -> Placement:
+        """Where the groups of a state are in this run, which may have another number of slots."""
+        if manifest.slots == self.slots:
+            return manifest.placement
+        return on_slots(manifest.placement, self._loads(manifest), self.slots)
 
     def migrated(self, epoch: Build | Switch, before: Manifest) -> Coordinator:
         """A coordinator for the plan after an epoch, with the group statistics so far. Memory still holds state of the

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from watersmeet.adaptation.evening import reassigned
 from watersmeet.adaptation.group_loads import GroupLoads
 from watersmeet.adaptation.relocation_policies import (
     NOTHING,
@@ -20,8 +21,9 @@ from watersmeet.adaptation.relocation_policies import (
     moves_of_share,
     moves_to,
     policy_named,
+    share_of,
 )
-from watersmeet.plan.placement import Move
+from watersmeet.plan.placement import Move, Placement
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.plan.state_matching import differs_by_slot
 from watersmeet.state.manifest import Manifest
@@ -30,6 +32,9 @@ Unit = tuple[str, int]
 """A key and a group."""
 OTHER_STORES = "slots keep stores of their own"
 UNDER_WAY = "a migration is under way"
+COUNT_WEIGHT = 0.2
+"""The weight of the number of groups on another number of slots, where memory and CPU time have 1 each. If nothing is
+known of groups, their number decides."""
 
 
 def fixed_because(plan: JoinPlan, manifest: Manifest) -> str | None:
@@ -37,6 +42,22 @@ def fixed_because(plan: JoinPlan, manifest: Manifest) -> str | None:
     if manifest.migration is not None:
         return UNDER_WAY
     return OTHER_STORES if differs_by_slot(plan) else None
+
+
+def on_slots(placement: Placement, loads: GroupLoads, slots: int) -> Placement:
+    """The placement on another number of slots: few bytes move, and memory, CPU time and number of groups are even."""
+    if placement.slots == slots:
+        return placement
+    owners = {}
+    for key, mine in placement.owners.items():
+        size, load = np.zeros(len(mine)), np.full(len(mine), COUNT_WEIGHT / len(mine))
+        if key in loads.keys:
+            here = loads.take(np.flatnonzero(loads.key == loads.keys.index(key)))
+            size[here.group] = here.bytes
+            load[here.group] += share_of(here.bytes) + share_of(here.cpu_ns)
+        found = reassigned(np.array(mine, dtype=np.int64), load, size, slots)
+        owners[key] = tuple(found.tolist())
+    return Placement(slots, owners)
 
 
 class Relocator:

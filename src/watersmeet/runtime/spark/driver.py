@@ -238,7 +238,7 @@ class EpochDriver:
         """The state, distributed over the slots of this run."""
         slots = self.coordinator.slots
         found = initial_manifest(self.plan, slots, self.coordinator.wishes.asked) if last is None else last
-        return resumed(self.plan, found, slots)
+        return resumed(self.plan, found, self.coordinator.placement)
 
     @property
     def _rowless(self) -> SparkSession:
