@@ -60,6 +60,8 @@ class RelocationSettings:
     """The memory budget of a slot."""
     fraction: float = 0.3
     """The share of its state that a slot is forced to spill."""
+    dealt_bytes_min: int = 8 << 20
+    """The closed bytes of a slot from which the work of a clean-up is dealt out."""
 
     def __post_init__(self) -> None:
         policy_named(self.policy)

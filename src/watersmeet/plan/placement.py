@@ -66,6 +66,12 @@ def still_due(moves: Iterable[Move], placement: Placement) -> tuple[Move, ...]:
     return tuple(found)
 
 
+def groups_moved(before: Placement, after: Placement) -> int:
+    """The number of groups that have changed slots, over the keys that both have."""
+    pairs = ((mine, after.owners[key]) for key, mine in before.owners.items() if key in after.owners)
+    return sum(a != b for old, new in pairs for a, b in zip(old, new, strict=True))
+
+
 def to_lists(owners: Owners) -> list[list[int]]:
     """Owners as pairs [slot, number of groups], for JSON."""
     return [[slot, len(list(groups))] for slot, groups in groupby(owners)]

@@ -129,7 +129,7 @@ class InProcessQuery:
         yield from self.recovery()
         self._clean = {"bytes_at_once": bytes_at_once, "kept_slots": kept_slots}
         self._epochs_left = epochs_max
-        yield from self.drive.steps(protocol.CleanUpAsked(ASKED_FOR))
+        yield from self.drive.steps(protocol.AdaptationAsked(protocol.CleanUp(ASKED_FOR)))
         self._epochs_left = None
 
     def migrating(self, plan: JoinPlan, strategy: str = AUTO) -> Iterator[protocol.Command]:

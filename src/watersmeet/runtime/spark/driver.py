@@ -113,7 +113,7 @@ class EpochDriver:
         Raises Stopped when the query is stopped meanwhile; the remaining results stay owed. After any other failure
         the query continues from the durable state, as after a crash.
         """
-        return self._between_batches(protocol.CleanUpAsked(reason))
+        return self.adapt(protocol.CleanUp(reason))
 
     def adapt(self, goal: protocol.Asked) -> int:
         """Reach a goal, and return the number of results emitted meanwhile. Raises as `clean_up`."""
