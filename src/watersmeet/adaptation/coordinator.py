@@ -20,7 +20,7 @@ from watersmeet.adaptation.clean_up import BYTES_AT_ONCE, cleaning_orders, retur
 from watersmeet.adaptation.dealing import dealt
 from watersmeet.adaptation.group_loads import GroupLoads, Prices
 from watersmeet.adaptation.ledger import DEFAULT_UPKEEP, GroupLedger
-from watersmeet.adaptation.lending import Hosts, accounts, active_bytes, roomy, shares
+from watersmeet.adaptation.lending import Hosts, accounts, active_bytes, held_by, roomy, shares
 from watersmeet.adaptation.memories import Memories, data_time_s
 from watersmeet.adaptation.migration import (
     ROWS_AT_ONCE,
@@ -33,7 +33,7 @@ from watersmeet.adaptation.migration import (
 )
 from watersmeet.adaptation.pace import Pace
 from watersmeet.adaptation.rehearsal import due
-from watersmeet.adaptation.relocating import Relocator, fixed_because, moves_asked
+from watersmeet.adaptation.relocating import Relocator, fixed_because, moves_asked, on_slots
 from watersmeet.adaptation.relocation_policies import NOTHING, Suggestion
 from watersmeet.adaptation.reoptimizer import Reoptimizing
 from watersmeet.adaptation.slot_count import step_to_slots
@@ -67,7 +67,6 @@ from watersmeet.plan.placement import Move, Placement, still_due
 from watersmeet.plan.spillable import can_spill
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.state.manifest import Manifest, moved
-from watersmeet.state.measures import ACTIVE_BYTES, CLOSED_BYTES, MEMORY_BYTES
 from watersmeet.state.requests import APPROVE
 
 MOVING_MARK = b"moving"
@@ -124,10 +123,14 @@ class Coordinator:
         found = Coordinator(
             plan, self.slots, self.budget, self.spill, self.wishes, self.reoptimizer, self.memories, self.relocator
         )
-        found._fit(len(self._held))
-        found.hosts = self.hosts
-        found.memory = found._shares()
+        found._fit(len(self._held), self.hosts)
         return found
+
+    def placement(self, manifest: Manifest) -> Placement:
+        """Where the groups of a state are in this run, which may have another number of slots."""
+        if manifest.slots == self.slots:
+            return manifest.placement
+        return on_slots(manifest.placement, self._loads(manifest), self.slots)
 
     def migrated(self, epoch: Build | Switch, before: Manifest) -> Coordinator:
         """A coordinator for the plan after an epoch, with the group statistics so far. Memory still holds state of the
@@ -200,9 +203,10 @@ class Coordinator:
             return Batch(goal.number, self.orders, goal.offsets, chunk, self._moves_now(last))
         if last is None:
             return None
-        until_us = windows_to_close(self.plan, last)
-        if until_us is not None:
+        if (until_us := windows_to_close(self.plan, last)) is not None:
             return Closing(until_us)
+        if last.slots != self.slots and last.migration is None:
+            return step_to_slots(self.plan, last, self.placement(last), bytes_at_once)
         match goal:
             case Rest(is_silent):
                 return self._due(last, bytes_at_once, is_silent=is_silent)
@@ -228,7 +232,7 @@ class Coordinator:
     ) -> Epoch | None:
         """The next epoch of a clean-up, with its work dealt out over all slots. An entry of a script ends with one that
         only records it."""
-        moves = () if self.relocator is None else dealt(self.plan, last)
+        moves = () if self.relocator is None else dealt(self.plan, last, self.relocator.settings.dealt_bytes_min)
         kept = self.roomy_slots if kept_slots is None else kept_slots
         orders = cleaning_orders(self.plan, moved(last, moves), bytes_at_once=bytes_at_once, kept_slots=kept)
         if not orders:
@@ -262,11 +266,11 @@ class Coordinator:
             return ()
         return fitting(self.plan, last, still_due(self.moves, last.placement))
 
-    def _fit(self, slots: int) -> None:
+    def _fit(self, slots: int, hosts: Hosts | None = None) -> None:
         """Note how many slots the state has: with stores of their own, they keep their number for a while."""
-        if slots != len(self._held):
+        if slots != len(self._held) or hosts is not None:
             self._held = [[Held()] * self.plan.stage_count for _ in range(slots)]
-            self.hosts = Hosts((None,) * slots, self.hosts.most)
+            self.hosts = hosts or Hosts((None,) * slots, self.hosts.most)
             self.memory = self._shares()
 
     def _due(self, last: Manifest, bytes_at_once: int, *, is_silent: bool) -> Epoch | None:
@@ -278,8 +282,6 @@ class Coordinator:
                 return None
             self._has_fed = True
             return step
-        if last.slots != self.slots:
-            return step_to_slots(self.plan, last, self.slots, bytes_at_once)
         wanted = self.wishes.wanted
         if wanted is not None and last.asked != wanted.asked:
             return self._first_step(last, wanted, bytes_at_once)
@@ -315,9 +317,8 @@ class Coordinator:
                 case Spill(stage, _, groups):
                     self.ledger.spilled(stage, groups)
                 case Clean(stage, slot, low, high):
-                    self.ledger.cleaned(
-                        stage, owned(self.plan, after, stage, slot).within(low, high).numbers().tolist()
-                    )
+                    cleaned = owned(self.plan, after, stage, slot).within(low, high)
+                    self.ledger.cleaned(stage, cleaned.numbers().tolist())
         if self.reoptimizer is not None:
             self.reoptimizer.note(epoch, self.plan, after, reports)
         elif self.memories is not None:
@@ -332,10 +333,7 @@ class Coordinator:
             rows = rows_of_group(self.plan, after) * (chunk[1] - chunk[0])
             self.pace.note_chunk(rows, reports, self.slots)
         for report in reports:
-            counts = report.counts
-            self._held[report.slot][report.stage] = Held(
-                counts.of(MEMORY_BYTES), counts.of(ACTIVE_BYTES), counts.of(CLOSED_BYTES)
-            )
+            self._held[report.slot][report.stage] = held_by(report)
         self.hosts = self.hosts.after(reports)
         self.memory = self._shares()
         self._decide(after)

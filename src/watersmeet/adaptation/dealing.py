@@ -19,14 +19,13 @@ from watersmeet.plan.placement import Move
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.state.manifest import Manifest
 
-BYTES_MIN = 8 << 20
-"""A slot with fewer closed bytes deals nothing out: moves cost more than they save."""
 RATIO_MIN = 1.25
 """The closed bytes of the fullest slot over their mean, below which nothing is dealt out."""
 
 
-def dealt(plan: JoinPlan, manifest: Manifest, bytes_min: int = BYTES_MIN) -> tuple[Move, ...]:
-    """The moves before the next epoch of a clean-up: of groups of the lowest stage that owes results."""
+def dealt(plan: JoinPlan, manifest: Manifest, bytes_min: int) -> tuple[Move, ...]:
+    """The moves before the next epoch of a clean-up: of groups of the lowest stage that owes results. There are none if
+    no slot has `bytes_min` closed bytes: then moves cost more than they save."""
     if manifest.slots < 2 or fixed_because(manifest) is not None:
         return ()
     for stage in range(len(plan.stages)):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import heapq
+
 import numpy as np
 
 from watersmeet.adaptation.figures import Floats, Ints
@@ -41,6 +43,21 @@ def evened(slot: Ints, load: Floats, size: Floats, slots: int, tolerance: float 
         loads[most] -= moved
         loads[least] += moved
     return found
+
+
+def reassigned(slot: Ints, load: Floats, size: Floats, slots: int) -> Ints:
+    """The slot of every unit on another number of slots: units of slots that are gone go to those with the least load,
+    the largest first; then loads are made even."""
+    found = slot.copy()
+    gone = np.flatnonzero(slot >= slots)
+    rest = np.bincount(slot[slot < slots], weights=load[slot < slots], minlength=slots)
+    heap = [(held, number) for number, held in enumerate(rest.tolist())]
+    heapq.heapify(heap)
+    for unit in gone[np.lexsort((gone, -load[gone]))].tolist():
+        held, number = heap[0]
+        heapq.heapreplace(heap, (held + float(load[unit]), number))
+        found[unit] = number
+    return evened(found, load, size, slots)
 
 
 def taken(values: Floats, amount: float) -> Ints:

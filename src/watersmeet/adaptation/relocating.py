@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from watersmeet.adaptation.evening import reassigned
 from watersmeet.adaptation.group_loads import GroupLoads
 from watersmeet.adaptation.relocation_policies import (
     NOTHING,
@@ -24,8 +25,9 @@ from watersmeet.adaptation.relocation_policies import (
     moves_of_share,
     moves_to,
     policy_named,
+    share_of,
 )
-from watersmeet.plan.placement import Move
+from watersmeet.plan.placement import Move, Placement
 from watersmeet.state.groups import NO_GROUPS, Groups
 from watersmeet.state.manifest import Manifest
 
@@ -35,11 +37,30 @@ Bound: TypeAlias = Mapping[str, Groups]
 """By key, groups that cannot change slots now."""
 NOTHING_BOUND: Bound = {}
 UNDER_WAY = "a migration is under way"
+COUNT_WEIGHT = 0.2
+"""The weight of the number of groups on another number of slots, where memory and CPU time have 1 each. If nothing is
+known of groups, their number decides."""
 
 
 def fixed_because(manifest: Manifest) -> str | None:
     """Why no group can change slots now; None if they can."""
     return None if manifest.migration is None else UNDER_WAY
+
+
+def on_slots(placement: Placement, loads: GroupLoads, slots: int) -> Placement:
+    """The placement on another number of slots: few bytes move, and memory, CPU time and number of groups are even."""
+    if placement.slots == slots:
+        return placement
+    owners = {}
+    for key, mine in placement.owners.items():
+        size, load = np.zeros(len(mine)), np.full(len(mine), COUNT_WEIGHT / len(mine))
+        if key in loads.keys:
+            here = loads.take(np.flatnonzero(loads.key == loads.keys.index(key)))
+            size[here.group] = here.bytes
+            load[here.group] += share_of(here.bytes) + share_of(here.cpu_ns)
+        found = reassigned(np.array(mine, dtype=np.int64), load, size, slots)
+        owners[key] = tuple(found.tolist())
+    return Placement(slots, owners)
 
 
 class Relocator:

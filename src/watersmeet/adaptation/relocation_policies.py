@@ -60,6 +60,8 @@ class RelocationSettings:
     """The memory budget of a slot."""
     fraction: float = 0.3
     """The share of its state that a slot is forced to spill."""
+    dealt_bytes_min: int = 8 << 20
+    """The closed bytes of a slot from which the work of a clean-up is dealt out."""
 
     def __post_init__(self) -> None:
         policy_named(self.policy)
@@ -194,9 +196,9 @@ def _balanced(figures: ClusterFigures, settings: RelocationSettings, *, by_memor
     new, reasons = loads.slot.copy(), []
     for number, key in enumerate(loads.keys):
         here = np.flatnonzero(loads.key == number)
-        load = _share(loads.cpu_ns[here])
+        load = share_of(loads.cpu_ns[here])
         if by_memory:
-            load = load + _share(loads.bytes[here])
+            load = load + share_of(loads.bytes[here])
         by_slot = np.bincount(loads.slot[here], weights=load, minlength=loads.slots)
         if by_slot.min() >= settings.threshold * by_slot.max():
             continue
@@ -216,7 +218,8 @@ def _slots_after(loads: GroupLoads, moves: tuple[Move, ...]) -> Ints:
     return np.array([receivers.get((loads.keys[key], group), slot) for key, group, slot in places], dtype=np.int64)
 
 
-def _share(values: Floats) -> Floats:
+def share_of(values: Floats) -> Floats:
+    """Values as parts of their sum."""
     total = values.sum()
     return values / total if total > 0 else values
 

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from watersmeet.adaptation.migration import draining
 from watersmeet.epoch.kinds import Cleaning
-from watersmeet.epoch.relocation import fitting, to_slots
+from watersmeet.epoch.relocation import fitting, moves_between
+from watersmeet.plan.placement import Placement
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.state.manifest import Manifest
 
 OTHER_SLOTS = "the run has another number of slots"
 
 
-def step_to_slots(plan: JoinPlan, last: Manifest, slots: int, bytes_at_once: int) -> Cleaning:
-    """The next epoch on the way to a number of slots that the state does not have."""
-    moves = to_slots(plan, last, slots)
+def step_to_slots(plan: JoinPlan, last: Manifest, placement: Placement, bytes_at_once: int) -> Cleaning:
+    """The next epoch on the way to a placement on another number of slots."""
+    moves = moves_between(last.placement, placement)
     if fitting(plan, last, moves) == moves:
-        return Cleaning((), OTHER_SLOTS, moves, slots=slots)
+        return Cleaning((), OTHER_SLOTS, moves, slots=placement.slots)
     return Cleaning(draining(plan, last, bytes_at_once), OTHER_SLOTS)

@@ -27,7 +27,7 @@ from typing import TypeAlias
 from watersmeet.epoch.frontiers import debts
 from watersmeet.epoch.owing import extents_of_stage
 from watersmeet.plan.layout import StoreName
-from watersmeet.plan.placement import Move, Placement, reassigned
+from watersmeet.plan.placement import Move, Placement
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.plan.state_matching import shape_count, store_names, stores_by_slot
 from watersmeet.plan.tree import streams_of
@@ -62,13 +62,11 @@ def fitting(plan: JoinPlan, manifest: Manifest, moves: Iterable[Move]) -> tuple[
     return tuple(move for move in _fitting(plan, manifest, moves) if move.groups)
 
 
-def to_slots(plan: JoinPlan, manifest: Manifest, slots: int) -> tuple[Move, ...]:
-    """The moves to another number of slots: as few groups as possible."""
-    owners = manifest.placement.owners
-    after = reassigned(manifest.placement, owners, slots).owners
+def moves_between(before: Placement, after: Placement) -> tuple[Move, ...]:
+    """The moves from one placement to another of the same keys."""
     going: dict[tuple[str, int, int], list[int]] = defaultdict(list)
-    for key in owners:
-        for group, (sender, receiver) in enumerate(zip(owners[key], after[key], strict=True)):
+    for key, owners in before.owners.items():
+        for group, (sender, receiver) in enumerate(zip(owners, after.owners[key], strict=True)):
             if sender != receiver:
                 going[key, sender, receiver].append(group)
     return tuple(Move(*place, tuple(groups)) for place, groups in going.items())

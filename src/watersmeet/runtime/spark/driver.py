@@ -113,7 +113,7 @@ class EpochDriver:
         Raises Stopped when the query is stopped meanwhile; the remaining results stay owed. After any other failure
         the query continues from the durable state, as after a crash.
         """
-        return self._between_batches(protocol.CleanUpAsked(reason))
+        return self.adapt(protocol.CleanUp(reason))
 
     def adapt(self, goal: protocol.Asked) -> int:
         """Reach a goal, and return the number of results emitted meanwhile. Raises as `clean_up`."""
@@ -238,7 +238,7 @@ class EpochDriver:
         """The state, distributed over the slots of this run."""
         slots = self.coordinator.slots
         found = initial_manifest(self.plan, slots, self.coordinator.wishes.asked) if last is None else last
-        return resumed(self.plan, found, slots)
+        return resumed(self.plan, found, self.coordinator.placement)
 
     @property
     def _rowless(self) -> SparkSession:
