@@ -326,6 +326,7 @@ class Coordinator:
         self._fit(after.slots)
         if not reports:
             return
+        self.ledger.moved(moves_of(epoch))
         self.ledger.add(reports, with_rows=has_rows(epoch))
         if has_rows(epoch):
             self.pace.note_batch(reports, self.slots, after.watermark_us, is_usual=after.migration is None)

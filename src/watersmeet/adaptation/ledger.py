@@ -35,7 +35,7 @@ from watersmeet.adaptation.group_loads import GroupLoads, Prices
 from watersmeet.epoch.task import GroupFigure, SlotReport
 from watersmeet.errors import unknown_name
 from watersmeet.plan.keys import key_name
-from watersmeet.plan.placement import Placement
+from watersmeet.plan.placement import Move, Placement
 from watersmeet.plan.spillable import spillable_stages
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.plan.state_matching import shape_count
@@ -153,6 +153,22 @@ class GroupLedger:
     def cleaned(self, stage: int, groups: Sequence[int]) -> None:
         """Note that some groups were cleaned up: their closed generations owe nothing more."""
         self._generations[stage, list(groups)] = 0
+
+    def moved(self, moves: Iterable[Move]) -> None:
+        """Note that groups have come to slots that may number their stores otherwise. Of stores that their slot did not
+        have, nothing is known yet."""
+        for move in moves:
+            at = list(move.groups)
+            for number in (n for n, stage in self._stages.items() if stage.key_text == move.key):
+                old, new = (
+                    [layout.name for layout in self._stages[number].stores(number, slot)]
+                    for slot in (move.sender, move.receiver)
+                )
+                known = {name: self._arrived[number][store, at] for store, name in enumerate(old)}
+                if old != new:
+                    self._arrived[number][:, at] = 0
+                    for store, name in enumerate(new):
+                        self._arrived[number][store, at] = known.get(name, 0)
 
     def figures(self, slot: int, placement: Placement, epoch: int) -> GroupFigures:
         """The groups with active state on a slot, in all stages that can spill."""

@@ -129,6 +129,11 @@ def lacking_groups(plan: JoinPlan, moves: Iterable[Move]) -> Lacks:
     return found
 
 
+def unused(manifest: Manifest) -> frozenset[str]:
+    """The segments that no slot needs any more after moves: those of stores that no receiver has."""
+    return frozenset(manifest.segments) - {extent.segment for extent in manifest.all_extents()}
+
+
 def _fitting(plan: JoinPlan, manifest: Manifest, moves: Iterable[Move]) -> list[Move]:
     bound = bound_by_key(plan, manifest)
     found = []

@@ -125,7 +125,7 @@ def _task_value(task: SlotTask) -> dict[str, Any]:
     value["segments"] = [[ref.name, ref.bytes, ref.crc] for ref in task.segments.values()]
     value["groups"] = task.groups.edges
     value["lacks"] = [[store, groups.edges] for store, groups in task.lacks]
-    value["foreign"] = sorted(task.foreign)
+    value["foreign"], value["dropped"] = sorted(task.foreign), sorted(task.dropped)
     return value
 
 
@@ -135,7 +135,7 @@ def _task(value: dict[str, Any]) -> SlotTask:
     value["segments"] = {entry[0]: SegmentRef(*entry) for entry in value["segments"]}
     value["groups"] = Groups.of_edges(value["groups"])
     value["lacks"] = tuple((store, Groups.of_edges(edges)) for store, edges in value["lacks"])
-    value["foreign"] = frozenset(value["foreign"])
+    value["foreign"], value["dropped"] = frozenset(value["foreign"]), frozenset(value["dropped"])
     for name in ("holds", "spill"):
         value[name] = tuple(value[name])
     value["sketches"] = tuple(map(tuple, value["sketches"]))

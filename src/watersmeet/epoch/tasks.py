@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from watersmeet.epoch.frontiers import Debt, debts, frontier, frontier_of_stage, holds
@@ -23,13 +23,14 @@ from watersmeet.epoch.kinds import (
 )
 from watersmeet.epoch.memory_shares import MemoryShares
 from watersmeet.epoch.owing import extents_of_stage
-from watersmeet.epoch.relocation import Lacks, lacking_groups
+from watersmeet.epoch.relocation import Lacks, lacking_groups, unused
 from watersmeet.epoch.task import SlotTask
 from watersmeet.plan.completion import pinned
 from watersmeet.plan.handover import is_handed_over
 from watersmeet.plan.spillable import kept_because
 from watersmeet.plan.stages import Index, JoinPlan
 from watersmeet.plan.state_matching import Feed
+from watersmeet.state.file_names import slot_of
 from watersmeet.state.groups import NO_GROUPS, Groups
 from watersmeet.state.manifest import ExtentRef, Manifest, within
 from watersmeet.state.shares import byte_shares, foreign_files
@@ -46,6 +47,7 @@ def tasks_of(
     the bytes in memory. Arriving rows are sketched by the key classes of `sketches`. An order to spill or clean up a
     stage that cannot spill, or to spill groups whose stores are not made yet, raises a ValueError."""
     owed, lacks = debts(plan, before), lacking_groups(plan, moves_of(epoch))
+    dropped = unused(before) if moves_of(epoch) else frozenset()
     for order in orders_of(epoch):
         if (reason := kept_because(plan, order.stage)) is not None:
             raise ValueError(f"the state of stage {order.stage} does not spill: {reason} ({order})")
@@ -57,6 +59,8 @@ def tasks_of(
         made = [_task(plan, before, epoch, stage, slot, owed, lacks, memory) for slot in range(before.slots)]
         if sketches and has_rows(epoch):
             made = [replace(task, sketches=sketches) for task in made]
+        if dropped:
+            made = [replace(task, dropped=_of_slot(task.slot, len(made), dropped)) for task in made]
         tasks[stage] = _sharing(made)
     if feeds := feeds_in(epoch):
         number = feeding_stage(plan, epoch)
@@ -72,6 +76,10 @@ def _sharing(tasks: Sequence[SlotTask]) -> list[SlotTask]:
         return list(tasks)
     parts = zip(tasks, shares, foreign_files(held), strict=True)
     return [replace(task, shares=mine, foreign=foreign) if mine else task for task, mine, foreign in parts]
+
+
+def _of_slot(slot: int, slots: int, names: Iterable[str]) -> frozenset[str]:
+    return frozenset(name for name in names if slot_of(name) % slots == slot)
 
 
 def feeds_in(epoch: Epoch) -> tuple[Feed, ...]:
