@@ -318,4 +318,10 @@ MIGRATION_MUTANTS = [
         "len(stage.successors) or 1",
         "1",
     ),
+    Mutant(
+        "files of groups that were handed over at once stay",
+        "state.checkpoint:Checkpoint.discard",
+        "for name in unnamed:",
+        "for name in ():",
+    ),
 ]

@@ -67,6 +67,8 @@ class InProcessQuery:
         self._shown: list[pa.Table] = []
         self._dealt: tuple[Manifest | None, Manifest] | None = None
         self._changing: Build | Switch | None = None
+        self._unnamed: set[str] = set()
+        """Segments of the last epoch that its manifest does not name: their groups were handed over at once."""
         self.drive = Drive(handlers_of(self))
         last = self.checkpoint.latest(self.plan)
         is_acknowledged = last is not None and self.checkpoint.is_acknowledged(last.epoch)
@@ -194,6 +196,7 @@ class InProcessQuery:
         self._reports, self.events = reports, self.coordinator.events(epoch, before, reports)
         after = manifest_after(after_plan, before, epoch, outcome, self._clock, events=self.events, results_in=place)
         remove_results(self.slots.results, left_over(outcome, after))
+        self._unnamed = outcome.segments - after.segments.keys()
         return protocol.JobDone(after)
 
     def _sweep_memory(self, memory: Path, before: Manifest) -> None:
@@ -229,9 +232,9 @@ class InProcessQuery:
         return protocol.Acknowledged()
 
     def _discard(self, command: protocol.Discard) -> None:
-        self.checkpoint.discard(command.older, command.newer)
+        self.checkpoint.discard(command.older, command.newer, self._unnamed)
         older = {} if command.older is None else command.older.segments
-        self._drops.note(command.newer.epoch, older.keys() - command.newer.segments.keys())
+        self._drops.note(command.newer.epoch, (older.keys() | self._unnamed) - command.newer.segments.keys())
 
     def _look(self, _: protocol.Look) -> protocol.Event:
         return protocol.Looked(self.checkpoint.files())
