@@ -10,14 +10,16 @@ from watersmeet.adaptation.figures import Floats, Ints
 
 TOLERANCE = 1.05
 """Loads within this ratio of the mean are left alone."""
+ROUNDED = 1 + 1e-9
+"""Sums of loads are not exact."""
 
 
 def evened(slot: Ints, load: Floats, size: Floats, slots: int, tolerance: float = TOLERANCE) -> Ints:
     """The new slot of every unit, given its slot, its load and its bytes.
 
-    Again and again, the slot with the most load gives units to the one with the least, up to half of what lies between
-    them and no further than the mean: those with the most load per byte. A slot whose units are all too large to help
-    keeps them.
+    Again and again, the slot with the most load gives units to the one with the least, until one of them has the mean:
+    those with the most load per byte. If none fits, it gives its smallest one, if that is at most half of what lies
+    between them. A slot whose units are all too large to help keeps them.
     """
     found = slot.copy()
     loads = np.bincount(slot, weights=load, minlength=slots).astype(np.float64)
@@ -29,10 +31,10 @@ def evened(slot: Ints, load: Floats, size: Floats, slots: int, tolerance: float 
         least = int(np.argmin(loads))
         if stuck[most] or loads[most] <= tolerance * mean or most == least:
             break
-        amount = min((loads[most] - loads[least]) / 2, loads[most] - mean)
-        mine = np.flatnonzero((found == most) & (load > 0) & (load <= max(amount, (loads[most] - loads[least]) / 2)))
+        amount = min(loads[most] - mean, mean - loads[least])
+        mine = np.flatnonzero((found == most) & (load > 0) & (load <= (loads[most] - loads[least]) / 2))
         order = mine[np.lexsort((mine, -per_byte[mine]))]
-        going = order[taken(load[order], amount)]
+        going = order[taken(load[order], amount * ROUNDED)]
         if not len(going):
             going = order[np.argsort(load[order], kind="stable")[:1]]
         if not len(going):

@@ -87,6 +87,8 @@ class Option:
     otherwise: str = ""
     """How a missing default is described."""
     takes_function: bool = False
+    is_special: bool = False
+    """Whether few users need it, so that README.md leaves it out."""
 
     @property
     def default_text(self) -> str:
@@ -205,12 +207,13 @@ KNOWN = {
             named("explorationTime", lambda text: parse_duration_us(text, allow_zero=True) / 1e6),
             "extra time for the plan search",
             "100 ms",
+            is_special=True,
         ),
         Option(
             "rehearse",
             "rehearse",
             lambda text, _: text,
-            "adaptations after given epochs: `2: migrate ((a b) c)`",
+            "adaptations after given epochs: `2: migrate ((a b) c); 5: clean`",
             "",
             otherwise="none",
         ),
@@ -272,6 +275,7 @@ KNOWN = {
             _upkeep,
             "how group statistics age: `cumulative`, `reset` or `ewma`",
             DEFAULT_UPKEEP,
+            is_special=True,
         ),
         Option(
             "relocation",
@@ -288,6 +292,7 @@ KNOWN = {
             ),
             "groups move where the least loaded slot has less than this share of the most loaded one",
             "0.8",
+            is_special=True,
         ),
         Option(
             "relocationInterval",
@@ -295,6 +300,7 @@ KNOWN = {
             named("relocationInterval", lambda text: parse_duration_us(text, allow_zero=True) / 1e6),
             "the least time between two relocations",
             "45 seconds",
+            is_special=True,
         ),
         Option(
             "activeDiskRatio",
@@ -302,6 +308,7 @@ KNOWN = {
             number("activeDiskRatio", "from 1", lambda ratio: 1 <= ratio < float("inf"), hint="such as 2"),
             "`active-disk`: a slot so many times less productive than another one spills",
             "2",
+            is_special=True,
         ),
         Option(
             "activeDiskLimit",
@@ -309,6 +316,7 @@ KNOWN = {
             named("activeDiskLimit", parse_bytes),
             "`active-disk`: the most bytes that are spilled because of that",
             "100m",
+            is_special=True,
         ),
         Option(
             "memoryLocation",
@@ -331,6 +339,7 @@ KNOWN = {
             "final rows of each stream, for `confidence`: `a=1000000, b=500000`",
             "",
             otherwise="none",
+            is_special=True,
         ),
         Option(
             "idleTimeout",
