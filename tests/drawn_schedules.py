@@ -29,7 +29,7 @@ def settings(draw: st.DrawFn) -> Setting:
         feed_rows=draw(st.sampled_from((None, 4, 16))),
         scatter=draw(st.sampled_from((None, 0, 1, 2))),
         wander=draw(st.sampled_from((None, 0, 1, 2))),
-        relocation=draw(st.sampled_from((None, None, "lazy-disk", "active-disk", "balance"))),
+        relocation=draw(st.sampled_from((None, None, "lazy-disk", "active-disk", "thresholds", "balance"))),
         parts=draw(st.booleans()),
     )
 

@@ -15,6 +15,7 @@ from watersmeet.adaptation.relocation_policies import (
     balance,
     lazy_disk,
     policy_named,
+    thresholds,
 )
 from watersmeet.errors import OptionError
 from watersmeet.plan.placement import Move, Placement, groups_moved, still_due
@@ -94,6 +95,21 @@ def test_active_disk_relocates_first():
     assert active_disk(figures(UNEVEN), RelocationSettings(budget_bytes=100)) == lazy_disk(figures(UNEVEN), SETTINGS)
 
 
+def test_thresholds_move_half_the_difference_from_an_overloaded_slot_to_one_that_is_not():
+    suggestion = thresholds(figures(UNEVEN), RelocationSettings(budget_bytes=100))
+    assert suggestion.moves == (Move("k", 0, 1, (5, 6, 7)),)
+    assert suggestion.reason == "slot 0 uses 80% of its memory, slot 1 20%"
+
+
+@pytest.mark.parametrize(
+    ("budget", "bounds"),
+    [(None, (0.8, 0.6, 0.2)), (101, (0.8, 0.6, 0.2)), (100, (0.8, 0.19, 0.2)), (100, (0.8, 0.6, 0.61))],
+    ids=["no budget", "nobody is overloaded", "everybody is", "the difference is small"],
+)
+def test_thresholds_move_nothing(budget, bounds):
+    assert thresholds(figures(UNEVEN), RelocationSettings(budget_bytes=budget, bounds=bounds)) is NOTHING
+
+
 def test_balance_weighs_memory_and_time():
     by_time = loads(*[(0, 10, 8, 0)] * 4, *[(1, 10, 1, 0)] * 4)
     new = balance(figures(by_time), SETTINGS)
@@ -151,7 +167,9 @@ def moved_by(moves) -> dict[int, int]:
     return {group: move.receiver for move in moves for group in move.groups}
 
 
-@pytest.mark.parametrize("wrong", [{"threshold": 0}, {"threshold": 1.1}, {"ratio": 0.5}, {"policy": "lazy"}])
+@pytest.mark.parametrize(
+    "wrong", [{"threshold": 0}, {"threshold": 1.1}, {"ratio": 0.5}, {"policy": "lazy"}, {"bounds": (0.5, 0.6, 0.2)}]
+)
 def test_settings_out_of_bounds_are_refused(wrong):
     with pytest.raises(OptionError):
         RelocationSettings(**wrong)

@@ -21,7 +21,7 @@ from watersmeet.optimizer.strategies import AUTO
 from watersmeet.plan.partitioning import DEFAULT_PARTITIONS, PARTITIONS_MAX
 from watersmeet.plan.spillable import INTERVALS
 from watersmeet.runtime.spark.memory import DEFAULT_LOCATION, budget_per_slot
-from watersmeet.runtime.spark.option_parsers import Given, expected_rows, named, number, one_of, whole
+from watersmeet.runtime.spark.option_parsers import Given, expected_rows, named, number, numbers, one_of, whole
 from watersmeet.runtime.spark.option_parsers import OptionValue as OptionValue
 from watersmeet.runtime.spark.session_settings import session_options
 from watersmeet.units import parse_bytes, parse_duration_us
@@ -62,6 +62,7 @@ class JoinOptions:
     """The relocation policy; None if groups stay where they are."""
     relocation_threshold: float
     relocation_interval_s: float
+    relocation_bounds: tuple[float, float, float]
     active_disk_ratio: float
     active_disk_limit_bytes: int
     rehearse: str
@@ -281,7 +282,7 @@ KNOWN = {
             "relocation",
             "relocation",
             _relocation,
-            "how groups change slots: `auto`, `off`, `balance`, `lazy-disk`, `active-disk`",
+            "how groups change slots: `auto`, `off`, `balance`, `lazy-disk`, `active-disk`, `thresholds`",
             AUTO,
         ),
         Option(
@@ -300,6 +301,14 @@ KNOWN = {
             named("relocationInterval", lambda text: parse_duration_us(text, allow_zero=True) / 1e6),
             "the least time between two relocations",
             "45 seconds",
+            is_special=True,
+        ),
+        Option(
+            "relocationBounds",
+            "relocation_bounds",
+            numbers("relocationBounds", 3, hint="such as 0.8, 0.6, 0.2"),
+            "`thresholds`: the least share of memory of the fullest slot, the most of the emptiest, their difference",
+            "0.8, 0.6, 0.2",
             is_special=True,
         ),
         Option(
