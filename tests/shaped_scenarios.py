@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.drawn_trees import trees
 from tests.scenarios import ALL_GROUPS, Scenario
-from tests.strategies import scenarios
+from tests.strategies import aggregate_scenarios, scenarios
 from watersmeet.plan.stages import plan_join
 from watersmeet.plan.state_matching import differs_by_slot
 from watersmeet.plan.tree import parse_tree
@@ -18,8 +18,9 @@ _MOVES = st.lists(
 
 
 @st.composite
-def shaped_scenarios(draw: st.DrawFn) -> Scenario:
-    asked = draw(scenarios(counts=(3, 3, 4)))
+def shaped(draw: st.DrawFn, drawn: st.SearchStrategy[Scenario]) -> Scenario:
+    """A drawn scenario with other shapes for its slots, groups that move, and restarts with other numbers of slots."""
+    asked = draw(drawn)
     shapes = draw(trees(asked.query, kinds=("by slot",)))
     names = [stream.name for stream in asked.streams]
     plan = plan_join(asked.query, tuple(parse_tree(text, names) for text in shapes), partitions=1)
@@ -33,3 +34,7 @@ def shaped_scenarios(draw: st.DrawFn) -> Scenario:
         epochs.append(replace(epoch, move=tuple(draw(_MOVES)), slots=slots, migrate=migrate, spill=spill))
     setting = replace(asked.setting, slots=draw(st.integers(2, 4)))
     return replace(asked, trees=shapes, schedule=tuple(epochs), setting=setting)
+
+
+shaped_scenarios = shaped(scenarios(counts=(3, 3, 4)))
+shaped_aggregates = shaped(aggregate_scenarios().filter(lambda scenario: len(scenario.streams) > 2))

@@ -115,8 +115,11 @@ def alike_slots(plan: JoinPlan, key: str, slots: int) -> list[list[int]]:
 def lacking_groups(plan: JoinPlan, moves: Iterable[Move]) -> Lacks:
     """What the receivers of some moves must make."""
     found: dict[int, dict[StoreName, Groups]] = defaultdict(dict)
+    by_key: dict[str, list[frozenset[StoreName]]] = {}
     for move in moves:
-        stores = stores_by_slot(plan, move.key)
+        stores = by_key.get(move.key) or by_key.setdefault(move.key, stores_by_slot(plan, move.key))
+        if len(set(stores)) < 2:
+            continue
         held, wanted = (stores[slot % len(stores)] for slot in (move.sender, move.receiver))
         going = Groups.of_numbers(move.groups)
         before, after = found[move.sender], found[move.receiver]
