@@ -33,7 +33,7 @@ from watersmeet.adaptation.migration import (
 )
 from watersmeet.adaptation.pace import Pace
 from watersmeet.adaptation.rehearsal import due
-from watersmeet.adaptation.relocating import Relocator, fixed_because, moves_asked, on_slots
+from watersmeet.adaptation.relocating import Relocator, fixed_because, moves_wanted, on_slots
 from watersmeet.adaptation.relocation_policies import NOTHING, Suggestion
 from watersmeet.adaptation.reoptimizer import Reoptimizing
 from watersmeet.adaptation.slot_count import step_to_slots
@@ -60,7 +60,7 @@ from watersmeet.epoch.kinds import (
 )
 from watersmeet.epoch.memory_shares import Held, MemoryShares, no_memory, shares_in
 from watersmeet.epoch.protocol import Abort, ChangeQuery, CleanUp, Goal, JoinBatch, Migrate, Relocate, Rest, SpillShare
-from watersmeet.epoch.relocation import bound_between, bound_by_key, fitting
+from watersmeet.epoch.relocation import bound_by_key, fitting
 from watersmeet.epoch.task import SlotReport
 from watersmeet.epoch.tasks import windows_to_close
 from watersmeet.plan.placement import Move, Placement, still_due
@@ -246,11 +246,9 @@ class Coordinator:
             return None
         orders: tuple[Order, ...] = ()
         moves: tuple[Move, ...] = ()
-        why = fixed_because(last)
-        if isinstance(goal, Relocate) and why is None:
-            bound = bound_between(self.plan, last, goal.sender, goal.receiver)
-            moves = moves_asked(self._loads(last), goal.sender, goal.receiver, goal.share, bound)
-        elif isinstance(goal, SpillShare):
+        if isinstance(goal, Relocate):
+            moves, why = moves_wanted(self.plan, last, self._loads(last), goal)
+        else:
             active = active_bytes(self._held[goal.slot]) if goal.slot < last.slots else 0
             why = NO_SPILLS if self.spill is None else None
             decision = None if why else self._forced(last, goal.slot, int(goal.share * active), goal.reason)

@@ -27,7 +27,10 @@ from watersmeet.adaptation.relocation_policies import (
     policy_named,
     share_of,
 )
+from watersmeet.epoch.goals import Relocate
+from watersmeet.epoch.relocation import bound_between
 from watersmeet.plan.placement import Move, Placement
+from watersmeet.plan.stages import JoinPlan
 from watersmeet.state.groups import NO_GROUPS, Groups
 from watersmeet.state.manifest import Manifest
 
@@ -37,6 +40,7 @@ Bound: TypeAlias = Mapping[str, Groups]
 """By key, groups that cannot change slots now."""
 NOTHING_BOUND: Bound = {}
 UNDER_WAY = "a migration is under way"
+BOUND = "groups that owe results go to slots with the same stores only"
 COUNT_WEIGHT = 0.2
 """The weight of the number of groups on another number of slots, where memory and CPU time have 1 each. If nothing is
 known of groups, their number decides."""
@@ -97,6 +101,18 @@ class Relocator:
 def _unbound(loads: GroupLoads, bound: Bound) -> np.typing.NDArray[np.bool_]:
     units = zip(loads.key.tolist(), loads.group.tolist(), strict=True)
     return np.array([group not in bound.get(loads.keys[key], NO_GROUPS) for key, group in units], dtype=np.bool_)
+
+
+def moves_wanted(
+    plan: JoinPlan, last: Manifest, loads: GroupLoads, goal: Relocate
+) -> tuple[tuple[Move, ...], str | None]:
+    """The moves of a relocation that a user or a script asks for; if there are none, the reason, if one is known."""
+    if (fixed := fixed_because(last)) is not None:
+        return (), fixed
+    bound = bound_between(plan, last, goal.sender, goal.receiver)
+    moves = moves_asked(loads, goal.sender, goal.receiver, goal.share, bound)
+    is_bound = any(groups & Groups.of(last.placement.owners[key], goal.sender) for key, groups in bound.items())
+    return moves, BOUND if is_bound and not moves else None
 
 
 def moves_asked(

@@ -18,6 +18,9 @@ trigger of all but `thresholds` is that of R2: the least over the most is below 
 
 Deviations: at the end of an epoch nothing is in flight, so the eight steps of the papers' protocol are one change of
 the manifest. `balance` is ours.
+
+Known limitation: where slots run different shapes, a group is taken to cost the same on all slots, and what receivers
+must make is not priced.
 """
 
 from __future__ import annotations

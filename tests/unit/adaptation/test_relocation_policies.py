@@ -1,10 +1,14 @@
 """Relocation policies, as functions of cluster figures: when they move, what, how much, and the reason they give."""
 
+from dataclasses import replace
+
 import numpy as np
+import pyarrow as pa
 import pytest
 
+from tests.unit.adaptation.plans import CLOSED, extent, manifest_with
 from watersmeet.adaptation.group_loads import GroupLoads, Prices
-from watersmeet.adaptation.relocating import Relocator, moves_asked, on_slots
+from watersmeet.adaptation.relocating import BOUND, UNDER_WAY, Relocator, moves_asked, moves_wanted, on_slots
 from watersmeet.adaptation.relocation_policies import (
     BUSY_NS_MIN,
     NOTHING,
@@ -17,8 +21,13 @@ from watersmeet.adaptation.relocation_policies import (
     policy_named,
     thresholds,
 )
+from watersmeet.epoch.goals import Relocate
 from watersmeet.errors import OptionError
 from watersmeet.plan.placement import Move, Placement, groups_moved, still_due
+from watersmeet.plan.stages import plan_join
+from watersmeet.plan.tree import parse_tree
+from watersmeet.query.logical import Stream, build_query
+from watersmeet.state.manifest import ACTIVE, MigrationState
 from watersmeet.state.measures import EXPIRE_NS, INSERT_NS, INSERTED, PROBE_NS, RESULTS, Counts, Figure
 
 MB = 1 << 20
@@ -161,6 +170,20 @@ def test_a_share_that_is_asked_for_is_at_least_one_group():
     assert moved_by(moves_asked(UNEVEN, 0, 1, 0.5)) == {4: 1, 5: 1, 6: 1, 7: 1}
     assert moved_by(moves_asked(UNEVEN, 0, 1, 0.01)) == {0: 1}
     assert moves_asked(loads((1, 10, 1, 1)), 0, 1, 0.5) == ()
+
+
+def test_a_relocation_that_must_wait_says_why():
+    """Slot 0 has one node, slot 1 a tree: a group with closed rows stays."""
+    streams = [Stream(name, pa.schema([("k", pa.int64())])) for name in "abc"]
+    query = build_query(streams, where=["a.k = b.k AND b.k = c.k"], within=None, windows={}, select=["a.k"])
+    plan = plan_join(query, tuple(parse_tree(text, "abc") for text in ("(a b c)", "((a b) c)")), 8)
+    key = plan.key_of_stage(0)
+    loads = GroupLoads(2, (key,), *(np.array([value]) for value in (0, 3, 0, 10.0, 1.0, 1.0)))
+    for closed, expected in ([extent(CLOSED, 3, 4)], ((), BOUND)), ([], ((Move(key, 0, 1, (3,)),), None)):
+        last = manifest_with(plan, {(0, 0): [extent(ACTIVE), *closed]}, slots=2)
+        assert moves_wanted(plan, last, loads, Relocate(0, 1, 1.0, "asked for")) == expected
+    under_way = replace(last, migration=MigrationState("backfill", "asked for"))
+    assert moves_wanted(plan, under_way, loads, Relocate(0, 1, 1.0, "asked for")) == ((), UNDER_WAY)
 
 
 def moved_by(moves) -> dict[int, int]:
