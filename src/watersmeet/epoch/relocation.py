@@ -73,8 +73,10 @@ def moves_between(before: Placement, after: Placement) -> tuple[Move, ...]:
 
 
 def bound_groups(plan: JoinPlan, manifest: Manifest, key: str) -> Groups:
-    """The groups of a key that cannot go to slots with other stores: their rows are closed, or a node below owes them
-    results."""
+    """The groups of a key that cannot go to slots with other stores: their rows are closed, a node below owes them
+    results, or their stores belong to a migration."""
+    if manifest.migration is not None:
+        return Groups.between(0, plan.partitions)
     if all(extent.is_active for extent in manifest.all_extents()):
         return NO_GROUPS
     found, owed = NO_GROUPS, debts(plan, manifest)

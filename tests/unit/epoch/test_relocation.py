@@ -26,7 +26,7 @@ from watersmeet.plan.stages import JoinPlan, plan_join
 from watersmeet.plan.tree import parse_tree
 from watersmeet.query.logical import Stream, build_query
 from watersmeet.state.groups import Groups
-from watersmeet.state.manifest import ACTIVE, ExtentRef, Manifest
+from watersmeet.state.manifest import ACTIVE, ExtentRef, Manifest, MigrationState
 
 KEY = "a.x = b.x = c.x = d.x"
 SCHEMA = pa.schema([("x", pa.int64()), ("y", pa.int64()), ("ts", pa.timestamp("us", "UTC"))])
@@ -149,6 +149,14 @@ def test_groups_do_not_spill_in_the_epoch_in_which_they_change_shape():
     tasks_of(plan, ready_to_run(before, plan, other), other)
     with pytest.raises(ValueError, match="in which they change shape"):
         tasks_of(plan, ready_to_run(before, plan, same), same)
+
+
+def test_no_group_changes_shape_in_a_migration():
+    plan = plan_of(*SHAPES[:2])
+    before = manifest_with(plan, {(0, 0): [stored(0)]}, slots=2)
+    assert bound_by_key(plan, before) == {KEY: Groups()}
+    going = replace(before, migration=MigrationState("backfill", "asked for"))
+    assert bound_by_key(plan, going) == {KEY: Groups.between(0, 8)}
 
 
 # Other numbers of slots
