@@ -123,7 +123,7 @@ STORAGE_MUTANTS = [
     Mutant(
         "expired segments stay in memory",
         "engine.opening:open_state",
-        "tiers.leave(dead,",
-        "tiers.leave((),",
+        "tiers.leave(dead | task.dropped,",
+        "tiers.leave(task.dropped,",
     ),
 ]

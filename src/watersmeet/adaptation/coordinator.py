@@ -388,9 +388,11 @@ class Coordinator:
         """At least half the account is for stages that can spill, however much state the others have."""
         assert self.spill is not None
         fixed = sum(here.active_bytes for stage, here in enumerate(held) if not can_spill(self.plan, stage))
-        settings = replace(self.spill, budget_bytes=max(account // 2, account - fixed))
-        figures, lent = self.ledger.figures(slot, after.placement, after.epoch), account - self.spill.budget_bytes
-        return decide_spill(settings, slot, active_bytes(held) - fixed, figures, lent)
+        budget, active = max(account // 2, account - fixed), active_bytes(held) - fixed
+        if active <= budget:
+            return None
+        settings, lent = replace(self.spill, budget_bytes=budget), account - self.spill.budget_bytes
+        return decide_spill(settings, slot, active, self.ledger.figures(slot, after.placement, after.epoch), lent)
 
     def _shares(self) -> MemoryShares | None:
         """All slots together have the budgets of as many as the run has, even while the state has more."""

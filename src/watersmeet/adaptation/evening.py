@@ -1,4 +1,8 @@
-"""Making the loads of slots equal by moving few bytes: the balancer (ours; its trigger is that of R2)."""
+"""Making the loads of slots equal by moving few bytes: the balancer (ours; its trigger is that of R2).
+
+Loads may be of several kinds, such as CPU time and memory. A slot is as loaded as its most loaded kind, in means of
+that kind: a sum of kinds would let much of one make up for little of another.
+"""
 
 from __future__ import annotations
 
@@ -15,36 +19,56 @@ ROUNDED = 1 + 1e-9
 
 
 def evened(slot: Ints, load: Floats, size: Floats, slots: int, tolerance: float = TOLERANCE) -> Ints:
-    """The new slot of every unit, given its slot, its load and its bytes.
+    """The new slot of every unit, given its slot, its load (an array, or one row per kind) and its bytes.
 
-    Again and again, the slot with the most load gives units to the one with the least, until one of them has the mean:
-    those with the most load per byte. If none fits, it gives its smallest one, if that is at most half of what lies
-    between them. A slot whose units are all too large to help keeps them.
+    Again and again, the most loaded slot gives units to the slot with least of that kind, until one of them has the
+    mean: units that even out most per byte, all kinds together. If none fits, it gives its smallest one. A slot whose
+    units are all too large to help keeps them.
     """
     found = slot.copy()
-    loads = np.bincount(slot, weights=load, minlength=slots).astype(np.float64)
-    mean = loads.mean() if slots else 0.0
-    stuck = np.zeros(slots, dtype=np.bool_)
-    per_byte = load / np.maximum(1.0, size)
+    kinds = np.atleast_2d(load).astype(np.float64)
+    means = kinds.sum(axis=1, keepdims=True) / max(1, slots)
+    kinds = np.divide(kinds, means, out=np.zeros_like(kinds), where=means > 0)
+    loads = np.array([np.bincount(slot, weights=kind, minlength=slots) for kind in kinds])
+    order = np.argsort(slot, kind="stable")
+    held = np.split(order, np.searchsorted(slot[order], np.arange(1, slots)))
+    squares, per_byte = (kinds * kinds).sum(axis=0), 1 / np.maximum(1.0, size)
+    level = loads.copy()
     for _ in range(4 * slots):
-        most = int(np.argmax(np.where(stuck, -np.inf, loads)))
-        least = int(np.argmin(loads))
-        if stuck[most] or loads[most] <= tolerance * mean or most == least:
+        kind, most = divmod(int(level.argmax()), slots)
+        if level[kind, most] <= tolerance:
             break
-        amount = min(loads[most] - mean, mean - loads[least])
-        mine = np.flatnonzero((found == most) & (load > 0) & (load <= (loads[most] - loads[least]) / 2))
-        order = mine[np.lexsort((mine, -per_byte[mine]))]
-        going = order[taken(load[order], amount * ROUNDED)]
+        least, mine = int(loads[kind].argmin()), held[most]
+        gap, units = loads[:, most] - loads[:, least], kinds[:, mine]
+        # By how much the squares of both slots' loads shrink, halved: positive if the two come closer.
+        gain = gap @ units - squares[mine]
+        amount = ROUNDED * min(loads[kind, most] - 1, 1 - loads[kind, least])
+        going = _going(units, gain, gain * per_byte[mine], gap, kind, amount)
         if not len(going):
-            going = order[np.argsort(load[order], kind="stable")[:1]]
-        if not len(going):
-            stuck[most] = True
+            level[kind, most] = -np.inf  # stuck
             continue
-        found[going] = least
-        moved = float(load[going].sum())
-        loads[most] -= moved
-        loads[least] += moved
+        stays = np.ones(len(mine), dtype=np.bool_)
+        stays[going] = False
+        held[most], held[least] = mine[stays], np.concatenate((held[least], mine[going]))
+        found[mine[going]] = least
+        moved = units[:, going].sum(axis=1)
+        loads[:, most] -= moved
+        loads[:, least] += moved
+        level[:, most], level[:, least] = loads[:, most], loads[:, least]
     return found
+
+
+def _going(units: Floats, gain: Floats, worth: Floats, gap: Floats, kind: int, amount: float) -> Ints:
+    """The places of units, of one slot, that go to another for the sake of one kind of load."""
+    useful = np.flatnonzero((gain > 0) & (units[kind] > 0))
+    order = useful[np.argsort(-worth[useful], kind="stable")]
+    going = order[taken(units[kind, order], amount)]
+    if len(going):
+        moved = units[:, going].sum(axis=1)
+        if moved @ (gap - moved) > 0:
+            return going
+    one: Ints = order[np.argsort(units[kind, order], kind="stable")[:1]]
+    return one
 
 
 def reassigned(slot: Ints, load: Floats, size: Floats, slots: int) -> Ints:

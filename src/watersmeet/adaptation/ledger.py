@@ -111,6 +111,8 @@ class GroupLedger:
         self._inter: dict[tuple[int, str], tuple[int, int]] = {}
         """Rows and bytes of stored results of nodes, by stage and label, as their stage last reported them."""
         self._inter_row_bytes = 0.0
+        self._placed: tuple[Placement | None, dict[str, Ints]] = (None, {})
+        """The last placement asked about, and its owners as arrays: with hundreds of slots, most of a decision."""
 
     def add(self, reports: Iterable[SlotReport], *, with_rows: bool = True) -> None:
         """Add the reports of one epoch, of all slots. A stage that sent none keeps its figures.
@@ -320,7 +322,10 @@ class GroupLedger:
         return " ".join(sorted(self.plan.names[stream] for stream in streams_of(self._stages[number].node)))
 
     def _owners(self, placement: Placement, number: int) -> Ints:
-        return np.asarray(placement.owners[self._stages[number].key_text], dtype=np.int64)
+        if self._placed[0] is not placement:
+            arrays = {key: np.asarray(owners, dtype=np.int64) for key, owners in placement.owners.items()}
+            self._placed = placement, arrays
+        return self._placed[1][self._stages[number].key_text]
 
     def _figures_of(self, number: int) -> tuple[GroupFigure, ...]:
         """The figures of a stage in reports, by kind. Results are traced by key."""

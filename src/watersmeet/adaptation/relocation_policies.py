@@ -231,19 +231,17 @@ def _balanced(figures: ClusterFigures, settings: RelocationSettings, *, by_memor
     new, reasons = loads.slot.copy(), []
     for number, key in enumerate(loads.keys):
         here = np.flatnonzero(loads.key == number)
-        load = share_of(loads.cpu_ns[here])
-        if by_memory:
-            load = load + share_of(loads.bytes[here])
-        by_slot = np.bincount(loads.slot[here], weights=load, minlength=loads.slots)
-        if by_slot.min() >= settings.threshold * by_slot.max():
+        kinds = [loads.cpu_ns[here], loads.bytes[here]] if by_memory else [loads.cpu_ns[here]]
+        load = np.array([share_of(kind) for kind in kinds])
+        by_slot = _by_slot(loads.slot[here], load, loads.slots)
+        if (by_slot.min(axis=1) >= settings.threshold * by_slot.max(axis=1)).all():
             continue
         found = evened(loads.slot[here], load, loads.bytes[here], loads.slots)
         found = np.where(figures.may_move[here], found, loads.slot[here])
         if (found != loads.slot[here]).any():
             new[here] = found
-            after = np.bincount(found, weights=load, minlength=loads.slots)
-            mean = by_slot.mean()
-            reasons.append(f"{key}: the most loaded slot from {by_slot.max() / mean:.2f} to {after.max() / mean:.2f}")
+            before, after = (loads.slots * each.max() for each in (by_slot, _by_slot(found, load, loads.slots)))
+            reasons.append(f"{key}: the most loaded slot from {before:.2f} to {after:.2f}")
     return Suggestion(moves_to(loads, new), {}, "of the mean load, " + "; ".join(reasons)) if reasons else NOTHING
 
 
@@ -251,6 +249,11 @@ def _slots_after(loads: GroupLoads, moves: tuple[Move, ...]) -> Ints:
     receivers = {(move.key, group): move.receiver for move in moves for group in move.groups}
     places = zip(loads.key.tolist(), loads.group.tolist(), loads.slot.tolist(), strict=True)
     return np.array([receivers.get((loads.keys[key], group), slot) for key, group, slot in places], dtype=np.int64)
+
+
+def _by_slot(slot: Ints, load: Floats, slots: int) -> Floats:
+    """By kind of load and slot."""
+    return np.array([np.bincount(slot, weights=kind, minlength=slots) for kind in load])
 
 
 def share_of(values: Floats) -> Floats:

@@ -123,7 +123,7 @@ def test_balance_weighs_memory_and_time():
     by_time = loads(*[(0, 10, 8, 0)] * 4, *[(1, 10, 1, 0)] * 4)
     new = balance(figures(by_time), SETTINGS)
     assert new.moves
-    assert new.reason.startswith("of the mean load, k: the most loaded slot from 1.39 to 1.")
+    assert new.reason == "of the mean load, k: the most loaded slot from 1.78 to 1.00"
     assert balance(figures(loads(*[(0, 10, 8, 0)] * 4, *[(1, 10, 8, 0)] * 4)), SETTINGS) is NOTHING
 
 
