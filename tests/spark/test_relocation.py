@@ -104,3 +104,15 @@ def test_another_number_of_slots_moves_few_groups(spark, tmp_path):
     assert stayed >= len(places[0]) / 2
     assert set(places[1].values()) == {0, 1, 2}
     assert output(spark, tmp_path / "out") == expected(join, BATCHES[:2])
+
+
+def test_groups_go_to_slots_of_other_shapes_and_their_number_changes(spark, tmp_path):
+    plan = "(a b c) | ((a b) c)"
+    for number, (slots, script) in enumerate([(2, "0: relocate 0 1 1"), (3, ""), (1, "")]):
+        write_batches(tmp_path, BATCHES[number : number + 1], start=number)
+        join = join_of(spark, tmp_path).options(slots=slots, relocation="off", partitions=8, plan=plan)
+        run(join.option("rehearse", script) if script else join, tmp_path / "out", tmp_path / "ck")
+        assert output(spark, tmp_path / "out") == expected(join, BATCHES[: number + 1])
+    told = events(tmp_path / "ck", "relocate", "slots")
+    assert [(event["kind"], event.get("slots")) for event in told] == [("relocate", None), ("slots", 3), ("slots", 1)]
+    assert all(event["groups"] for event in told)
