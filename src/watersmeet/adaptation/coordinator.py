@@ -230,7 +230,8 @@ class Coordinator:
     ) -> Epoch | None:
         """The next epoch of a clean-up, with its work dealt out over all slots. An entry of a script ends with one that
         only records it."""
-        moves = () if self.relocator is None else dealt(self.plan, last)
+        dealing = self.relocator
+        moves = () if dealing is None else dealt(self.plan, last, dealing.settings.dealt_bytes_min)
         kept = self.roomy_slots if kept_slots is None else kept_slots
         orders = cleaning_orders(self.plan, moved(last, moves), bytes_at_once=bytes_at_once, kept_slots=kept)
         if not orders:

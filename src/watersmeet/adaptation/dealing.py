@@ -11,18 +11,17 @@ import numpy as np
 from watersmeet.adaptation.evening import evened
 from watersmeet.adaptation.figures import Floats
 from watersmeet.adaptation.relocating import fixed_because
+from watersmeet.adaptation.relocation_policies import DEALT_BYTES_MIN
 from watersmeet.epoch.owing import extents_of_stage, owing_groups
 from watersmeet.plan.placement import Move
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.state.manifest import Manifest
 
-BYTES_MIN = 8 << 20
-"""A slot with fewer closed bytes deals nothing out: moves cost more than they save."""
 RATIO_MIN = 1.25
 """The closed bytes of the fullest slot over their mean, below which nothing is dealt out."""
 
 
-def dealt(plan: JoinPlan, manifest: Manifest, bytes_min: int = BYTES_MIN) -> tuple[Move, ...]:
+def dealt(plan: JoinPlan, manifest: Manifest, bytes_min: int = DEALT_BYTES_MIN) -> tuple[Move, ...]:
     """The moves before the next epoch of a clean-up: of groups of the lowest stage that owes results."""
     if manifest.slots < 2 or fixed_because(plan, manifest) is not None:
         return ()

@@ -39,6 +39,8 @@ EPOCHS_TO_PAY = 20
 """A move by `auto` pays for itself within so many epochs with rows."""
 BUSY_NS_MIN = 50_000_000
 """CPU time per epoch of the busiest slot, below which `auto` moves nothing: Spark's own share is larger."""
+DEALT_BYTES_MIN = 8 << 20
+"""Closed bytes for which it pays to deal a clean-up out: moves cost more than they save where there are fewer."""
 IN_USE = 0.7
 """The share of the memory budget from which `active-disk` forces spills: before that, memory is not short."""
 
@@ -60,6 +62,8 @@ class RelocationSettings:
     """The memory budget of a slot."""
     fraction: float = 0.3
     """The share of its state that a slot is forced to spill."""
+    dealt_bytes_min: int = DEALT_BYTES_MIN
+    """A slot with fewer closed bytes deals none of its groups out for a clean-up (`dealing.py`)."""
 
     def __post_init__(self) -> None:
         policy_named(self.policy)
