@@ -39,6 +39,7 @@ bench: $(STAMP)  ## time us against Spark's own stream-stream joins
 figures: $(STAMP)  ## draw the papers' figures anew, with their claims checked (about 20 minutes on two cores)
 	$(BIN)/python -m benchmarks.figures.spill_throughput --jobs 2
 	$(WITH_JAVA) $(BIN)/python -m benchmarks.figures.on_spark
+	$(BIN)/python -m benchmarks.figures.relocation --jobs 2
 	$(BIN)/python -m benchmarks.figures.optimizer_settings --jobs 2
 	$(BIN)/python -m benchmarks.figures.resource_settings --jobs 2
 	$(BIN)/python -m benchmarks.figures.migration_lengths --jobs 2

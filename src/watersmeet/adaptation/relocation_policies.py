@@ -44,6 +44,8 @@ EPOCHS_TO_PAY = 20
 """A move by `auto` pays for itself within so many epochs with rows."""
 BUSY_NS_MIN = 50_000_000
 """CPU time per epoch of the busiest slot, below which `auto` moves nothing: Spark's own share is larger."""
+DEALT_BYTES_MIN = 8 << 20
+"""Closed bytes for which it pays to deal a clean-up out: moves cost more than they save where there are fewer."""
 IN_USE = 0.7
 """The share of the memory budget from which `active-disk` forces spills: before that, memory is not short."""
 
@@ -68,7 +70,7 @@ class RelocationSettings:
     bounds: tuple[float, float, float] = (0.8, 0.6, 0.2)
     """T_max, T_min, T_diff: `thresholds` moves groups if the fullest slot uses at least the first share of its memory
     budget, the emptiest one at most the second, and they differ by at least the third."""
-    dealt_bytes_min: int = 8 << 20
+    dealt_bytes_min: int = DEALT_BYTES_MIN
     """The closed bytes of a slot from which the work of a clean-up is dealt out."""
 
     def __post_init__(self) -> None:

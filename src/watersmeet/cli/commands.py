@@ -49,6 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands: dict[str, Callable[[argparse.Namespace], int]] = {
         "run": _run,
         "explain": _explain,
+        "simulate": _simulate,
         "repair": _repair,
         "approve": _approve,
         "sample-data": _sample_data,
@@ -208,6 +209,15 @@ def _explain(chosen: argparse.Namespace) -> int:
     if all(stream.name in hints.rates for stream in query.streams):
         parts.append(planner.costs_text(say=None))
     print("\n\n".join(parts))
+    return 0
+
+
+def _simulate(chosen: argparse.Namespace) -> int:
+    asked = read_query(chosen)
+
+    from watersmeet.cli.simulate import simulate
+
+    print(simulate(chosen, asked))
     return 0
 
 

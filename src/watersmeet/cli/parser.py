@@ -11,7 +11,7 @@ from typing import Any, NoReturn, TypeVar
 from watersmeet import __version__
 from watersmeet.cli.hints import read_rate, read_selectivity
 from watersmeet.cli.specs import FILES, read_pair, read_sink_spec, read_stream_spec
-from watersmeet.errors import WatersmeetError
+from watersmeet.errors import OptionError, WatersmeetError
 from watersmeet.runtime.repair import WAYS
 from watersmeet.runtime.spark.options import KNOWN
 from watersmeet.units import parse_duration_us
@@ -95,6 +95,25 @@ example:
       --rate a=1000 --rate b=200 --selectivity 'a.k = b.k=0.0001' --selectivity 'a.v < b.v=0.5'
 """
 
+SIMULATE = """\
+Predict what a query would do on many slots: results a second, how long epochs take, memory, and what its policies would
+relocate and spill. Numbers of rows per partition group are simulated on a virtual clock, with the real coordinator.
+Spark is not started and no stream is read, so every stream says its columns:
+  s1=schema:k bigint, ts timestamp     columns only; also ?eventTime=COLUMN&delay='5 seconds'
+
+Rates and selectivities are hints, as for explain. Every node of the plan needs one key. Without --option memoryBudget
+nothing spills. Options of the join are those of run; slots, partitions, plan, memoryBudget, spill and relocation with
+their settings matter.
+"""
+
+SIMULATE_EXAMPLES = """\
+example:
+  watersmeet simulate -e "SELECT a.v, b.v FROM a JOIN b ON a.k = b.k WITHIN 10 MINUTES" --slots 200 --hosts 25 \\
+      --stream 'a=schema:k bigint, v double, ts timestamp' --stream 'b=schema:k bigint, v double, ts timestamp' \\
+      --rate 100000 --selectivity 'a.k = b.k=0.00000001' --skew 0.3 \\
+      --option partitions=4000 --option memoryBudget=64m --option relocation=balance
+"""
+
 REPAIR = """\
 Look into the checkpoint of a query that has ended: do its state and Spark's log belong together? If not, say what is
 wrong, which way there is to go on, and what that would lose or repeat. Nothing is changed without --apply.
@@ -144,6 +163,10 @@ def make_parser() -> argparse.ArgumentParser:
     _add_query(explain)
     _add_hints(explain)
     _add_spark(explain)
+    simulate = _command(commands, "simulate", "predict a query on many slots, from hints", SIMULATE, SIMULATE_EXAMPLES)
+    _add_query(simulate)
+    _add_hints(simulate)
+    _add_simulation(simulate)
     repair = _command(commands, "repair", "look whether a checkpoint is in order, and mend it", REPAIR, "")
     repair.add_argument("checkpoint", metavar="CHECKPOINT", help="the checkpointLocation of the query")
     repair.add_argument("--apply", choices=WAYS, metavar="WAY", help="go this way")
@@ -251,6 +274,48 @@ def _add_hints(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="how long the query has run, for streams without a window (default: 1 hour)",
     )
+
+
+def _add_simulation(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--slots", type=_read("slots", _read_count), metavar="N", help="as --option slots=N")
+    parser.add_argument(
+        "--hosts", type=_read("hosts", _read_count), default=1, metavar="N", help="that share the slots (default: 1)"
+    )
+    parser.add_argument(
+        "--time",
+        type=_read("time", _read_duration),
+        help="how long rows arrive (default: twice the longest window; without windows, --after)",
+    )
+    parser.add_argument(
+        "--batch",
+        type=_read("batch", _read_duration),
+        default="10 seconds",
+        metavar="TIME",
+        help="the interval of micro-batches (default: 10 seconds)",
+    )
+    parser.add_argument(
+        "--skew",
+        type=_read("skew", _read_skew),
+        default=0.0,
+        metavar="S",
+        help="partition group r of a key gets rows like 1 / r^S (default: 0, all the same)",
+    )
+
+
+def _read_count(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise OptionError(f"'{text}' is no whole number from 1", hint="such as 200")
+    return int(text)
+
+
+def _read_skew(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = -1.0
+    if not 0 <= found <= 3:
+        raise OptionError(f"'{text}' is no skew", hint="write a number from 0 (all groups the same) to 3")
+    return found
 
 
 def _add_spark(parser: argparse.ArgumentParser) -> None:

@@ -6,7 +6,7 @@
 | a key looked up in a store                  | `looked_up_s`  |
 | a combination that a probe meets            | `met_s`        |
 | a result                                    | `result_s`     |
-| a byte written to disk                      | `disk_byte_s`  |
+| a byte written to disk, or read to clean up | `disk_byte_s`  |
 | a row sent to the slot                      | `sent_row_s`   |
 | a byte of state that comes or goes          | `moved_byte_s` |
 | the stages of an epoch, whatever they do    | `stage_s`      |

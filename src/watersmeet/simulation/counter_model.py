@@ -143,7 +143,7 @@ class CounterModel:
                 rows = self.load.rows(layout.tree.stream, since_s, until_s) * shares
                 rows = rows if self._rng is None else self._rng.poisson(rows).astype(np.float64)
             inputs.append(rows)
-        joined = self._stages[number].run(inputs, (since_s + until_s) / 2)
+        joined = self._stages[number].run(inputs, since_s, until_s)
         for place in stage.feeds:
             key = self.plan.stages[place.stage].key_text
             sent[place.stage, place.input] = joined.results[-1].sum() * self.load.shares(key, since_s, until_s)

@@ -54,18 +54,23 @@ class Stored:
         if self.windows_s:
             self.arrived.append((at_s, rows.copy(), np.zeros_like(rows)))
 
-    def live(self, now_s: float) -> Floats:
-        """The active rows that can still match: a result ends with the first of its parts, whose ages are even."""
-        if len(self.windows_s) < 2:
-            return self.active
-        found = np.zeros_like(self.active)
+    def live(self, now_s: float, span_s: float) -> Floats:
+        """The active rows that rows arriving in a span around a time can match. A result ends with the first of its
+        parts, whose ages are even."""
+        found = self.active.copy()
         for at_s, active, _ in self.arrived:
-            found += active * _not_ended(self.windows_s, now_s - at_s)
-        return found
+            age_s = now_s - at_s
+            if len(self.windows_s) > 1:
+                found -= active * (1 - _not_ended(self.windows_s, age_s))
+            elif age_s > self.windows_s[0] - span_s:
+                found -= active * (1 - _in_time(self.windows_s[0] - age_s, span_s))
+            else:
+                break
+        return np.maximum(0.0, found)
 
-    def expire(self, now_s: float) -> None:
-        """Let rows go that no row arriving later can match."""
-        while self.windows_s and self.arrived and self.arrived[0][0] <= now_s - min(self.windows_s):
+    def expire(self, before_s: float) -> None:
+        """Let rows go whose window ended before."""
+        while self.windows_s and self.arrived and self.arrived[0][0] <= before_s - min(self.windows_s):
             _, active, closed = self.arrived.popleft()
             self.active = np.maximum(0.0, self.active - active)
             self.closed = np.maximum(0.0, self.closed - closed)
@@ -107,11 +112,12 @@ class StageCounts:
         self._keys = [1 / np.maximum(1e-300, self._factor(node, (i, (i + 1) % len(node.inputs)))) for node, i in pairs]
         """By store: how many keys a group has, if rows of two inputs match as often as they do."""
 
-    def run(self, inputs: Sequence[Floats], at_s: float) -> Joined:
-        """Join what arrives at the inputs of the stage at about a time."""
+    def run(self, inputs: Sequence[Floats], since_s: float, until_s: float) -> Joined:
+        """Join what arrives at the inputs of the stage in a span of time."""
+        at_s, span_s = (since_s + until_s) / 2, until_s - since_s
         for stored in self.stores:
-            stored.expire(at_s)
-        self._live = [stored.live(at_s) for stored in self.stores]
+            stored.expire(at_s - span_s)
+        self._live = [stored.live(at_s, span_s) for stored in self.stores]
         arrived = [np.zeros(self.plan.partitions) for _ in self.stores]
         looked_up, met = np.zeros(self.plan.partitions), np.zeros(self.plan.partitions)
         results: list[Floats] = []
@@ -203,6 +209,13 @@ class StageCounts:
             return ()
         ends = (i for i in sorted(streams_of(tree)) if not self.graph.endless >> i & 1)
         return tuple(self.graph.windows_s[i] + self.graph.delay_s for i in ends)
+
+
+def _in_time(left_s: float, span_s: float) -> float:
+    """The share of pairs of rows, of two spans, that are in time: at the middle of the spans the window has so much
+    left."""
+    part = float(np.clip(left_s / span_s, -1, 1))
+    return 0.5 + part - part * abs(part) / 2
 
 
 def _not_ended(windows_s: Sequence[float], age_s: float) -> float:

@@ -1,13 +1,14 @@
 """The real engine under a virtual clock: an in-process query whose reports have priced CPU times, so that every run of
 a seed is the same, whatever the machine does.
 
-A price is paid for what the reports of `step` count. The bytes that change slots are those that relocation events tell;
-bytes on disk are those of the segments that an epoch has written. Known limitation: no migrations.
+A price is paid for what the reports of `step` count. The bytes that change slots are the active ones that relocation
+events tell, and an even share of the sender's closed ones. Bytes on disk are those of the segments that an epoch has
+written, and of the spilled state that a clean-up reads. Known limitation: no migrations.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.epoch import protocol
+from watersmeet.epoch.events import Event
 from watersmeet.epoch.task import SlotReport
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.query.logical import JoinQuery
@@ -23,9 +25,11 @@ from watersmeet.runtime.inprocess import InProcessQuery
 from watersmeet.runtime.inprocess_slots import Slots
 from watersmeet.simulation.clock import ClockPrices, Work, insert_s, probe_s
 from watersmeet.simulation.watching import Done
+from watersmeet.state.manifest import Manifest
 from watersmeet.state.measures import (
     ACTIVE_BYTES,
     CLOSED_BYTES,
+    CLOSED_ROWS,
     CPU_TIMES,
     INSERT_NS,
     INSERTED,
@@ -53,7 +57,9 @@ class SimulatedEngine(InProcessQuery):
         super().__init__(query, folder, **setup)
         self.rows, self.prices = rows, prices
         self.slots = PricedSlots(self.slots, prices)
-        self._told: tuple[SlotReport, ...] = ()
+        self._finished: list[Done] = []
+        self._closed = np.zeros(self.setup.slots)
+        """Closed bytes by slot, after the last epoch."""
 
     @property
     def stages(self) -> int:
@@ -62,14 +68,20 @@ class SimulatedEngine(InProcessQuery):
     def run_span(self, since_s: float, until_s: float, now_s: float) -> tuple[pa.Table, Done]:
         """Run an epoch over a span of arrivals: its results, and what it did."""
         found = self.run(self.rows(since_s, until_s), now_ms=1 + round(now_s * 1000))
-        return found, self._done(self._told)
+        return found, self.take_done()[-1]
+
+    def take_done(self) -> list[Done]:
+        """The epochs since the last call, with those of a clean-up."""
+        taken, self._finished = self._finished, []
+        return taken
 
     def _run(self, command: protocol.Run) -> protocol.Event:
-        done = super()._run(command)
-        self._told = tuple(self._reports)
-        return done
+        event = super()._run(command)
+        assert isinstance(event, protocol.JobDone)
+        self._finished.append(self._done(self._reports, event.manifest))
+        return event
 
-    def _done(self, reports: tuple[SlotReport, ...]) -> Done:
+    def _done(self, reports: Sequence[SlotReport], after: Manifest) -> Done:
         slots = self.setup.slots
         work, active, closed = Work.none(slots), np.zeros(slots), np.zeros(slots)
         emitted = 0
@@ -83,12 +95,24 @@ class SimulatedEngine(InProcessQuery):
             work.sent_rows[slot] += counts.of(ROWS)
             active[slot] += counts.of(ACTIVE_BYTES)
             closed[slot] += counts.of(CLOSED_BYTES)
-            emitted += (counts.of(JOINED) or counts.of(RESULTS)) - counts.of(OWED)
+            if owed := counts.of(OWED):  # its probes are not counted by the engine
+                work.looked_up[slot] += counts.of(CLOSED_ROWS)
+                work.met[slot] += owed
+                work.disk_bytes[slot] += self._closed[slot]
+            emitted += counts.of(JOINED) or counts.of(RESULTS)
         for event in self.events:
             if event.kind == "relocate" and event.slot is not None:
-                work.moved_bytes[event.slot] += event.details["bytes"]
-                work.moved_bytes[event.details["to"]] += event.details["bytes"]
+                size = event.details["bytes"] + self._closed_bytes_of(event, after)
+                work.moved_bytes[event.slot] += size
+                work.moved_bytes[event.details["to"]] += size
+        self._closed = closed
         return Done(float(emitted), active, closed, work, tuple(self.events))
+
+    def _closed_bytes_of(self, event: Event, after: Manifest) -> float:
+        """The closed bytes that went with some groups: as many as groups of the sender have on average."""
+        owners = np.asarray(after.placement.owners[event.details["key"]])
+        groups = event.details["groups"]
+        return float(self._closed[event.slot] * groups / (groups + np.count_nonzero(owners == event.slot)))
 
 
 class Spans:

@@ -17,7 +17,7 @@ class Done:
     """An epoch that has been run."""
 
     results: float
-    """At run time; owed results are not among them."""
+    """Emitted in the epoch; the counter model has no owed results."""
     active_bytes: Floats
     """Of active state, by slot."""
     closed_bytes: Floats

@@ -20,7 +20,7 @@ def coordinator_of(plan: JoinPlan, planner: Planner, options: JoinOptions, last:
     wishes = planner.wishes(last, options.rehearse)
     memories = Memories(planner.query)
     reoptimizer = _reoptimizer(plan, planner, options, memories)
-    spill, relocator = spill_settings(options), _relocator(options)
+    spill, relocator = spill_settings(options), relocator_of(options)
     return Coordinator(plan, options.slots, budget, spill, wishes, reoptimizer, memories, relocator)
 
 
@@ -41,7 +41,7 @@ def spill_settings(options: JoinOptions) -> SpillSettings | None:
     )
 
 
-def _relocator(options: JoinOptions) -> Relocator | None:
+def relocator_of(options: JoinOptions) -> Relocator | None:
     """What moves groups between slots; None if they stay."""
     if options.relocation is None or options.slots < 2:
         return None
