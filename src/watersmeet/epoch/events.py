@@ -15,8 +15,9 @@ class Event:
     epoch: int
     kind: str
     """`plan`: a plan was chosen; `spill`: groups were closed and left memory; `cleanUp`: their owed results were
-    emitted; `migrate`: the query runs by another plan from then on; `reoptimize`: the optimiser has decided about that;
-    `migrationOutcome`: what a migration of its has cost and gained."""
+    emitted; `relocate`: groups went to another slot; `slots`: the number of slots changed; `migrate`: the query runs by
+    another plan from then on; `reoptimize`: the optimiser has decided about that; `migrationOutcome`: what a migration
+    of its has cost and gained."""
     slot: int | None
     """None: all slots."""
     reason: str

@@ -19,7 +19,7 @@ buffered, and no time is agreed on (SyncTime).
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TypeAlias
@@ -40,7 +40,10 @@ Lacks: TypeAlias = Mapping[int, Mapping[StoreName, Groups]]
 
 def relocated(manifest: Manifest, plan: JoinPlan, moves: tuple[Move, ...], slots: int | None = None) -> Manifest:
     """The state after some moves, perhaps to another number of slots, without the stores that receivers do not have; no
-    file is touched. ValueError if the moves do not fit."""
+    file is touched. ValueError if the moves do not fit, or if a group moves twice."""
+    going = Counter((move.key, group) for move in moves for group in move.groups)
+    if going and max(going.values()) > 1:
+        raise ValueError(f"a group moves once in an epoch: {moves}")
     for move, fit in zip(moves, _fitting(plan, manifest, moves), strict=True):
         if fit != move:
             raise ValueError(f"not all its groups can go to slots with other stores: {move}")
@@ -123,14 +126,9 @@ def lacking_groups(plan: JoinPlan, moves: Iterable[Move]) -> Lacks:
         if len(set(stores)) < 2:
             continue
         held, wanted = (stores[slot % len(stores)] for slot in (move.sender, move.receiver))
-        going = Groups.of_numbers(move.groups)
-        before, after = found[move.sender], found[move.receiver]
-        for name in sorted(wanted):
-            # A group may have come to the sender by an earlier move of the same epoch.
-            if lacking := going & before.get(name, NO_GROUPS) if name in held else going:
-                after[name] = after.get(name, NO_GROUPS) | lacking
-        for name in held & before.keys():
-            before[name] -= going
+        made = found[move.receiver]
+        for name in wanted - held:
+            made[name] = made.get(name, NO_GROUPS) | Groups.of_numbers(move.groups)
     return found
 
 

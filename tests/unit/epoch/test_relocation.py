@@ -70,17 +70,11 @@ def test_receivers_make_the_stores_that_they_alone_have():
     assert not found[2]
 
 
-def test_a_group_that_goes_on_at_once_still_lacks_what_was_not_made():
+def test_a_group_moves_once_in_an_epoch():
     plan = plan_of(*SHAPES)
-    found = lacking_groups(plan, [Move(KEY, 0, 1, (0, 1)), Move(KEY, 1, 2, (1,))])
-    assert {name.streams: groups for name, groups in found[2].items()} == {
-        "a b": Groups.of_numbers([1]),
-        "c d": Groups.of_numbers([1]),
-    }
-    assert {name.streams: groups for name, groups in found[1].items() if groups} == {
-        "a b": Groups.of_numbers([0]),
-        "a b c": Groups.of_numbers([0]),
-    }
+    before = manifest_with(plan, {(0, 0): [stored(0)]}, slots=3)
+    with pytest.raises(ValueError, match="a group moves once in an epoch"):
+        relocated(before, plan, (Move(KEY, 0, 1, (0, 1)), Move(KEY, 1, 2, (1,))))
 
 
 def test_only_the_receiver_s_task_is_told_what_its_groups_lack():
