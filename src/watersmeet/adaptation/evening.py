@@ -21,9 +21,9 @@ ROUNDED = 1 + 1e-9
 def evened(slot: Ints, load: Floats, size: Floats, slots: int, tolerance: float = TOLERANCE) -> Ints:
     """The new slot of every unit, given its slot, its load (an array, or one row per kind) and its bytes.
 
-    Again and again, the most loaded slot gives units to the slot with least of that kind, until one of them has the
-    mean: units that even out most per byte, all kinds together. If none fits, it gives its smallest one. A slot whose
-    units are all too large to help keeps them.
+    Again and again, the most loaded slot gives units to the slot with least of that kind, up to half of what lies
+    between them and no further than the mean: units that even out most per byte, all kinds together. If none fits, it
+    gives its smallest one. A slot whose units are all too large to help keeps them.
     """
     found = slot.copy()
     kinds = np.atleast_2d(load).astype(np.float64)
@@ -42,7 +42,7 @@ def evened(slot: Ints, load: Floats, size: Floats, slots: int, tolerance: float 
         gap, units = loads[:, most] - loads[:, least], kinds[:, mine]
         # By how much the squares of both slots' loads shrink, halved: positive if the two come closer.
         gain = gap @ units - squares[mine]
-        amount = ROUNDED * min(loads[kind, most] - 1, 1 - loads[kind, least])
+        amount = ROUNDED * min(gap[kind] / 2, loads[kind, most] - 1)
         going = _going(units, gain, gain * per_byte[mine], gap, kind, amount)
         if not len(going):
             level[kind, most] = -np.inf  # stuck
