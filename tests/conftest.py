@@ -6,12 +6,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.spark.session import SESSION_SETTINGS
 
 # Before anything starts a JVM: workers run this very Python, and nothing listens beyond this machine.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+
+# How long an example takes depends on what else the machine does.
+settings.register_profile("watersmeet", deadline=None)
+settings.load_profile("watersmeet")
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
