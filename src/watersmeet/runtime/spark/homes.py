@@ -44,12 +44,18 @@ class Homes:
 
     def anchor(self, session: SparkSession, slots: int) -> Anchor | None:
         """The anchor for the shuffles of an epoch; None if there is one host, or if Spark cannot be told."""
-        if slots < 2 or _is_on_one_host(session.sparkContext.master):
+        master = session.sparkContext.master
+        if slots == 1 or master.startswith("local"):
             return None
-        executors = _executors(session)
+        try:
+            executors = _executors(session)
+        except Exception:  # as in `_tried`
+            return None
         if executors != self._executors or slots != len(self._homes):
-            self._executors, self._homes = executors, homes(self._homes, executors, slots)
-            self._anchor = _tried(session, self._homes) if len(executors) > 1 else None
+            self._executors, self._anchor = executors, None
+            if len(executors) > 1:
+                self._homes = homes(self._homes, executors, slots)
+                self._anchor = _tried(session, self._homes)
         return self._anchor
 
 
@@ -70,6 +76,10 @@ class Anchor:
         kept = [f"if(spark_partition_id() < 0, {SLOT}, {HASH}) AS {HASH}" if n == HASH else n for n in rows.columns]
         return united.selectExpr(*kept)
 
+    def tasks(self, session: SparkSession) -> DataFrame:
+        """No rows, for a task per slot."""
+        return self._as_frame(session.range(1))
+
     def _as_frame(self, like: DataFrame) -> DataFrame:
         """A data frame without rows and with the columns of another, partitioned by its last column."""
         session: Any = like.sparkSession
@@ -85,28 +95,21 @@ class Anchor:
 
 def homes(last: Sequence[str], executors: Mapping[str, int], slots: int) -> tuple[str, ...]:
     """A home for every slot, in proportion to the executors of hosts. Slots move only from hosts that have too many."""
-    total = sum(executors.values())
-    if not total:
-        return ()
-    had = Counter(last)
+    had, total = Counter(last), sum(executors.values())
     room = {host: slots * count // total for host, count in executors.items()}
-    rest = {host: slots * count % total for host, count in executors.items()}
-    by_claim = sorted(executors, key=lambda host: (-min(1, rest[host]), -(had[host] > room[host]), -rest[host], host))
-    for host in by_claim[: slots - sum(room.values())]:
+    claims = sorted(executors, key=lambda host: (-(slots * executors[host] % total), -had[host], host))
+    for host in claims[: slots - sum(room.values())]:
         room[host] += 1
-    found: list[str | None] = []
-    for slot in range(slots):
-        stays = slot < len(last) and room.get(last[slot], 0) > 0
-        found.append(last[slot] if stays else None)
-        if stays:
-            room[last[slot]] -= 1
-    homes: list[str] = []
-    for home in found:
-        if home is None:
-            home = max(sorted(room), key=lambda host: room[host])
+    found = dict.fromkeys(range(slots), "")
+    for slot, home in enumerate(last[:slots]):
+        if room.get(home, 0):
+            found[slot] = home
             room[home] -= 1
-        homes.append(home)
-    return tuple(homes)
+    for slot, home in found.items():
+        if not home:
+            found[slot] = max(sorted(room), key=room.__getitem__)
+            room[found[slot]] -= 1
+    return tuple(found.values())
 
 
 @cache
@@ -133,10 +136,6 @@ def murmur3(number: int) -> int:
 
 def _rotated(value: int, bits: int) -> int:
     return (value << bits | value >> 32 - bits) & _MASK
-
-
-def _is_on_one_host(master: str) -> bool:
-    return master.startswith("local")
 
 
 def _executors(session: SparkSession) -> Counter[str]:

@@ -10,7 +10,8 @@ all tasks, and each task reads its own part.
 With aggregates one more stage follows, on the groups (`grouping.py`); an epoch that closes windows is that stage alone.
 
 A batch is read and shuffled once; every stage takes its rows from that one exchange. Where a stage also gets rows from
-other stages, the union is shuffled again, because Spark cannot zip partitions that were placed by number.
+other stages, the union is shuffled again, because Spark cannot zip partitions that were placed by number. On several
+hosts rows are shuffled so that slots stay at home (`homes.py`).
 """
 
 from __future__ import annotations
@@ -149,8 +150,10 @@ class _Job:
         return groups if target is not None else with_expressions(self.results, plan, groups)
 
     def _nothing(self, session: DataFrame | SparkSession) -> DataFrame:
-        """Placeholder rows that make Spark start a task for every slot."""
+        """No rows, or placeholders, that make Spark start a task for every slot."""
         assert isinstance(session, SparkSession)
+        if self._anchor is not None:
+            return self._anchor.tasks(session)
         return session.range(0, self.before.slots, 1, self.before.slots)
 
     def _joined(self, rows: DataFrame | SparkSession) -> DataFrame:
