@@ -2,6 +2,7 @@
 namespaces of their own on one machine (Linux, as root).
 
     python -m benchmarks.staying_put [--batches 24] [--rows 2000] [--rounds 2]
+    python -m benchmarks.staying_put --planning
 
 One join of two streams, four slots on two workers of two cores each; every run is a new driver on the same cluster.
 
@@ -14,6 +15,9 @@ One join of two streams, four slots on two workers of two cores each; every run 
 Told are the share of slot tasks that ran on the host where their slot ran in the micro-batch before, the bytes fetched
 cold per micro-batch, and the median time of a micro-batch, without the first five micro-batches. The number of results
 must be the same in all runs.
+
+With `--planning` it tells instead what homes cost the driver: the time to build and plan a shuffle of ten columns to 4
+or 64 slots, with and without an anchor, in turn.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ import argparse
 import json
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -29,10 +34,14 @@ from statistics import median
 from typing import Any
 
 import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from benchmarks.machine import save
 from tests.spark.helpers import random_batches, write_batches
 from tests.spark.hosts import TIER, Cluster, cluster_of, why_not
+from watersmeet.plan.frame import HASH
+from watersmeet.runtime.spark.homes import anchor_at
 
 SLOTS, BUDGET, LEFT_OUT = 4, 4 << 20, 5
 SETTINGS = {
@@ -78,12 +87,42 @@ def figures(told: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
+def planning(repeats: int = 60) -> dict[str, Any]:
+    """Milliseconds to plan a shuffle, median and least."""
+    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    spark = builder.config("spark.sql.adaptive.enabled", "false").getOrCreate()
+    columns = [f"id + {number} AS c{number}" for number in range(8)]
+    rows = spark.range(1000).selectExpr("id", f"hash(id) AS {HASH}", *columns)
+    host = spark.sparkContext._jsc.sc().getExecutorMemoryStatus().keys().mkString(",").rpartition(":")[0]
+    slot = "CASE WHEN _hash < 0 THEN 0 WHEN _hash < 9 THEN 2 ELSE 1 END"
+    found: dict[str, Any] = {}
+    for slots in (4, 64):
+        anchor = anchor_at(spark, [host] * slots)
+        assert anchor is not None
+        times: dict[str, list[float]] = {"without": [], "with": []}
+        for _ in range(repeats):
+            for mode, took in times.items():
+                started = time.perf_counter()
+                sent = anchor.split(rows, slot) if mode == "with" else rows.repartitionById(slots, F.expr(slot))
+                planned: Any = sent.select(HASH)._jdf.queryExecution()
+                planned.toRdd()
+                took.append(1000 * (time.perf_counter() - started))
+        for mode, took in times.items():
+            late = took[repeats // 3 :]
+            found[f"{slots} slots, {mode}"] = {"median": round(median(late), 1), "least": round(min(late), 1)}
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--batches", type=int, default=24)
     parser.add_argument("--rows", type=int, default=2000, help="per stream and micro-batch")
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--planning", action="store_true", help="measure what homes cost the driver")
     given = parser.parse_args()
+    if given.planning:
+        print(save("staying_put_planning", {"planning_ms": planning()}).read_text())
+        return
     if reason := why_not():
         sys.exit(reason)
     batches = random_batches(seed=19, streams="ab", batches=given.batches, rows=given.rows, keys=given.rows)

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from watersmeet.runtime.spark.homes import Homes, _executors, _tried, hash_keys, homes, murmur3
+from watersmeet.runtime.spark.homes import Homes, anchor_at, executors_of, hash_keys, homes, murmur3
 
 
 def moved(before, after):
@@ -45,12 +45,12 @@ def test_numbers_for_slots_are_those_that_spark_hashes_to_them(spark):
 
 def test_an_anchor_is_tried(spark):
     context = spark.sparkContext._jsc.sc()
-    assert not _executors(spark)  # the driver is none
+    assert not executors_of(spark)  # the driver is none
     assert context.getExecutorMemoryStatus().size() == 1
-    assert _tried(spark, ["x", "y", "x"]) is not None
+    assert anchor_at(spark, ["x", "y", "x"]) is not None
     spark.conf.set("spark.sql.unionOutputPartitioning", "false")
     try:
-        assert _tried(spark, ["x", "y", "x"]) is None
+        assert anchor_at(spark, ["x", "y", "x"]) is None
     finally:
         spark.conf.unset("spark.sql.unionOutputPartitioning")
     assert Homes().anchor(spark, 4) is None  # a local master

@@ -14,7 +14,7 @@ from watersmeet.plan.placement import Placement
 from watersmeet.plan.stages import plan_join
 from watersmeet.plan.tree import parse_tree
 from watersmeet.runtime.spark.frames import RANGES_MAX, hashed, split
-from watersmeet.runtime.spark.homes import _tried
+from watersmeet.runtime.spark.homes import anchor_at
 from watersmeet.runtime.spark.source import spark_type, unite
 from watersmeet.runtime.spark.stream_join import pieces_of
 
@@ -35,7 +35,7 @@ SCATTERED = [(in_turn, *sizes) for sizes in [(7, 3), (300, 4)]]
 def anchor_of(spark, slots):
     """An anchor that prefers the only host."""
     address = spark.sparkContext._jsc.sc().getExecutorMemoryStatus().keys().mkString(",")
-    anchor = _tried(spark, [address.rpartition(":")[0]] * slots)
+    anchor = anchor_at(spark, [address.rpartition(":")[0]] * slots)
     assert anchor is not None
     return anchor
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -48,49 +47,52 @@ class Homes:
         if slots == 1 or master.startswith("local"):
             return None
         try:
-            executors = _executors(session)
-        except Exception:  # as in `_tried`
+            executors = executors_of(session)
+        except Exception:  # as in `anchor_at`
             return None
         if executors != self._executors or slots != len(self._homes):
             self._executors, self._anchor = executors, None
             if len(executors) > 1:
                 self._homes = homes(self._homes, executors, slots)
-                self._anchor = _tried(session, self._homes)
+                self._anchor = anchor_at(session, self._homes)
         return self._anchor
 
 
-@dataclass(frozen=True, slots=True)
 class Anchor:
     """An RDD without rows that prefers the homes of slots."""
 
-    slots: int
-    rdd: Any
+    def __init__(self, slots: int, rdd: Any) -> None:
+        self.slots, self._rdd = slots, rdd
+        self._frames: dict[str, Any] = {}
+
+    def tasks(self, session: SparkSession) -> DataFrame:
+        """No rows, for a task per slot."""
+        return self._as_frame(session.range(1))
 
     def split(self, rows: DataFrame, slot: str) -> DataFrame:
         """Shuffle rows; `slot` is an SQL text in the numbers of `hash_keys`. The rows have a hash."""
         # Spark would optimise a constant, and would drop `_slot` below the union. It leaves expressions alone that it
         # takes for non-deterministic.
         sent = rows.selectExpr("*", f"CAST(if(spark_partition_id() < 0, 0, {slot}) AS INT) AS {SLOT}")
-        united = sent.repartition(self.slots, SLOT)
-        united = united.union(self._as_frame(united))
+        united = sent.repartition(self.slots, SLOT).union(self._as_frame(sent))
         kept = [f"if(spark_partition_id() < 0, {SLOT}, {HASH}) AS {HASH}" if n == HASH else n for n in rows.columns]
         return united.selectExpr(*kept)
 
-    def tasks(self, session: SparkSession) -> DataFrame:
-        """No rows, for a task per slot."""
-        return self._as_frame(session.range(1))
-
     def _as_frame(self, like: DataFrame) -> DataFrame:
         """A data frame without rows and with the columns of another, partitioned by its last column."""
-        session: Any = like.sparkSession
+        schema: Any = like._jdf.schema()
+        name = schema.catalogString()
+        if name not in self._frames:
+            self._frames[name] = self._made(like.sparkSession, schema)
+        return DataFrame(self._frames[name], like.sparkSession)
+
+    def _made(self, session: Any, schema: Any) -> Any:
         jvm, jsession = session._jvm, session._jsparkSession
         sql, seq, none = jvm.org.apache.spark.sql, jvm.PythonUtils.toSeq, jvm.scala.Option.empty()
-        made = jsession.internalCreateDataFrame(self.rdd, like._jdf.schema(), False)
-        columns = made.queryExecution().analyzed().output()
+        columns = jsession.internalCreateDataFrame(self._rdd, schema, False).queryExecution().analyzed().output()
         by_slot = sql.catalyst.plans.physical.HashPartitioning(seq([columns.last()]), self.slots)
-        arguments = (columns, self.rdd, by_slot, seq([]), False, none, jsession, none, none, False)
-        plan = sql.execution.LogicalRDD(*arguments)
-        return DataFrame(sql.classic.Dataset.ofRows(jsession, plan), session)
+        arguments = (columns, self._rdd, by_slot, seq([]), False, none, jsession, none, none, False)
+        return sql.classic.Dataset.ofRows(jsession, sql.execution.LogicalRDD(*arguments))
 
 
 def homes(last: Sequence[str], executors: Mapping[str, int], slots: int) -> tuple[str, ...]:
@@ -138,7 +140,7 @@ def _rotated(value: int, bits: int) -> int:
     return (value << bits | value >> 32 - bits) & _MASK
 
 
-def _executors(session: SparkSession) -> Counter[str]:
+def executors_of(session: SparkSession) -> Counter[str]:
     """The number of executors per host."""
     context: Any = session.sparkContext._jsc.sc()
     driver = context.statusStore().executorSummary("driver").hostPort()
@@ -146,7 +148,7 @@ def _executors(session: SparkSession) -> Counter[str]:
     return Counter(address.rpartition(":")[0] for address in known if address and address != driver)
 
 
-def _tried(session: SparkSession, homes: Sequence[str]) -> Anchor | None:
+def anchor_at(session: SparkSession, homes: Sequence[str]) -> Anchor | None:
     """An anchor, if a shuffle with it has the preferred locations that it should have."""
     try:
         anchor = Anchor(len(homes), _rdd(session, homes))
