@@ -11,6 +11,7 @@ One join of two streams, four slots on two workers of two cores each; every run 
 | as Spark is | `spark.sql.unionOutputPartitioning` false, so slots have no homes              |
 | no locality | the same, `spark.shuffle.reduceLocality.enabled` false, `spark.locality.wait` 0 |
 | homes       | none                                                                           |
+| no waiting  | `spark.locality.wait` 0: slots have homes, and Spark does not wait for them    |
 
 Told are the share of slot tasks that ran on the host where their slot ran in the micro-batch before, the bytes fetched
 cold per micro-batch, and the median time of a micro-batch, without the first five micro-batches. The number of results
@@ -56,7 +57,12 @@ SETTINGS = {
 }
 NO_HOMES = {"spark.sql.unionOutputPartitioning": "false"}
 NO_LOCALITY = {"spark.shuffle.reduceLocality.enabled": "false", "spark.locality.wait": "0s"}
-MODES = {"as Spark is": NO_HOMES, "no locality": {**NO_HOMES, **NO_LOCALITY}, "homes": {}}
+MODES = {
+    "as Spark is": NO_HOMES,
+    "no locality": {**NO_HOMES, **NO_LOCALITY},
+    "homes": {},
+    "no waiting": {"spark.locality.wait": "0s"},
+}
 
 
 def run(cluster: Cluster, folder: Path, settings: Mapping[str, str]) -> list[dict[str, Any]]:
