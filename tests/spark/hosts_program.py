@@ -2,7 +2,7 @@
 
     python -m tests.spark.hosts_program <folder> <options of the join, as JSON>
 
-`folder/progress.json` gets, per line, the `statistics` of a micro-batch that has just ended.
+`folder/progress.json` gets, per line, the `statistics` of a micro-batch and its `durationMs`.
 """
 
 import json
@@ -27,8 +27,8 @@ def main(folder: Path, options: dict[str, object]) -> None:
     within = options.pop("within")
     query = start(join_of(spark, folder, "ab", within=within).options(**options), folder / "out", folder / "ck")
     query.awaitTermination()
-    told = "".join(f"{json.dumps(progress['statistics'])}\n" for progress in query.recentProgress)
-    (folder / "progress.json").write_text(told)
+    told = [{**progress["statistics"], "durationMs": progress["durationMs"]} for progress in query.recentProgress]
+    (folder / "progress.json").write_text("".join(f"{json.dumps(one)}\n" for one in told))
     os._exit(0)
 
 

@@ -188,7 +188,8 @@ class EpochDriver:
         work = Work(epoch, before, memory, self._drops.recent, sketches)
         rows = self._batch if has_rows(epoch) else self._rowless
         assert rows is not None
-        outcome = run_epoch(JobSetting(plan_run(self.plan, epoch), outside.results, outside.folders), work, rows)
+        setting = JobSetting(plan_run(self.plan, epoch), outside.results, outside.folders, outside.homes)
+        outcome = run_epoch(setting, work, rows)
         failpoint("after-job")
         events = [*self._unreported, *self.coordinator.events(epoch, before, outcome.reports)]
         clock = Clock(now_ms(), outside.idle_timeout_ms, self._started_ms)

@@ -36,6 +36,7 @@ from watersmeet.plan.stages import JoinPlan, Place
 from watersmeet.plan.weights import Part
 from watersmeet.query.expressions import Column
 from watersmeet.query.logical import JoinQuery
+from watersmeet.runtime.spark.homes import Anchor, hash_keys
 from watersmeet.runtime.spark.source import KEEP, spark_type
 
 RANGES_MAX = 64
@@ -68,18 +69,22 @@ def frames(query: JoinQuery, plan: JoinPlan, rows: DataFrame) -> DataFrame:
     return rows.selectExpr(*_frame_texts(query, plan))
 
 
-def split(plan: JoinPlan, rows: DataFrame, placement: Placement) -> DataFrame:
+def split(plan: JoinPlan, rows: DataFrame, placement: Placement, anchor: Anchor | None = None) -> DataFrame:
     """Send every row to the slot that owns its partition group under the key of its stage (the papers' split operator).
-    Rows have no stage column if the plan has one stage, and in the exchange of groups."""
+    With an anchor, slots are at home. Rows have no stage column if the plan has one stage, and in the exchange of
+    groups."""
+    names = range(placement.slots) if anchor is None else hash_keys(placement.slots)
     group = f"shiftright(shiftrightunsigned({HASH}, 32) * {plan.partitions}L, 32)"
     if STAGE in rows.columns:
         stages = range(len(plan.stages))
-        texts = [_slot_text(group, placement.owners[plan.key_of_stage(stage)]) for stage in stages]
+        texts = [_slot_text(group, placement.owners[plan.key_of_stage(stage)], names) for stage in stages]
         cases = " ".join(f"WHEN {stage} THEN {text}" for stage, text in enumerate(texts))
-        slot = texts[0] if len(set(texts)) == 1 else f"CASE {STAGE} {cases} ELSE 0 END"
+        slot = texts[0] if len(set(texts)) == 1 else f"CASE {STAGE} {cases} ELSE {names[0]} END"
     else:
         is_of_groups = STREAM not in rows.columns
-        slot = _slot_text(group, placement.owners[plan.key_of_stage(len(plan.stages) if is_of_groups else 0)])
+        slot = _slot_text(group, placement.owners[plan.key_of_stage(len(plan.stages) if is_of_groups else 0)], names)
+    if anchor is not None:
+        return anchor.split(rows, slot)
     return rows.repartitionById(placement.slots, F.expr(slot))
 
 
@@ -177,8 +182,10 @@ def part_text(part: Part, column: str | None) -> str:
             return known
 
 
-def _slot_text(group: str, assignment: Sequence[int]) -> str:
-    """The slot of a group, as SQL: comparisons if slots own ranges of groups, a table if groups are scattered."""
+def _slot_text(group: str, owners: Sequence[int], names: Sequence[int]) -> str:
+    """The slot of a group, as SQL: comparisons if slots own ranges of groups, a table if groups are scattered. `names`
+    are the numbers to write for slots."""
+    assignment = [names[slot] for slot in owners]
     ends = [i for i in range(1, len(assignment)) if assignment[i] != assignment[i - 1]]
     if len(ends) > RANGES_MAX:
         return f"get(array({','.join(map(str, assignment))}), cast({group} as int))"

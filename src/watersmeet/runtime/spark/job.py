@@ -10,7 +10,8 @@ all tasks, and each task reads its own part.
 With aggregates one more stage follows, on the groups (`grouping.py`); an epoch that closes windows is that stage alone.
 
 A batch is read and shuffled once; every stage takes its rows from that one exchange. Where a stage also gets rows from
-other stages, the union is shuffled again, because Spark cannot zip partitions that were placed by number.
+other stages, the union is shuffled again, because Spark cannot zip partitions that were placed by number. On several
+hosts rows are shuffled so that slots stay at home (`homes.py`).
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from watersmeet.plan.frame import REPORT, STAGE
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.runtime.spark.frames import filtered, frames, hashed, observed_intake, of_stage, split
 from watersmeet.runtime.spark.group_exchange import sent_schema, shown_schema, struct_of, to_groups
+from watersmeet.runtime.spark.homes import Anchor, Homes
 from watersmeet.runtime.spark.results import REPORTS_DDL, ResultPath, with_expressions
 from watersmeet.runtime.spark.slot_work import Folders, feed_work, group_work, slot_work
 from watersmeet.runtime.spark.source import spark_type
@@ -55,6 +57,7 @@ class JobSetting:
     results: ResultPath
     folders: Folders
     """`tasks` is the folder of task files."""
+    homes: Homes
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +105,14 @@ class _Job:
         self.before, self.folders = work.before, folders
         self._epoch, self._is_build = work.epoch, isinstance(work.epoch, Build | Backfill | Complete)
         self._observation: Observation | None = None
+        self._homes = setting.homes
+        self._anchor: Anchor | None = None
 
     def run(self, rows: DataFrame | SparkSession, stages: range) -> Outcome:
         """Accept one report per stage and slot; the files of other attempts are removed."""
-        self._configure(rows.sparkSession if isinstance(rows, DataFrame) else rows)
+        session = rows.sparkSession if isinstance(rows, DataFrame) else rows
+        self._configure(session)
+        self._anchor = self._homes.anchor(session, self.before.slots)
         told = [report_from_json(row[0]) for row in self._reports(rows, stages).collect()]
         accepted = one_report_per_task(told, stages, self.before.slots)
         for report in told:
@@ -136,21 +143,23 @@ class _Job:
         if plan.aggregate is None:
             return last if self.results.by_tasks else with_expressions(self.results, plan, last)
         if joins:
-            last = split(plan, to_groups(self.query, plan, last), self.before.placement)
+            last = self._split(to_groups(self.query, plan, last))
         target = self.results.target() if self.results.by_tasks else None
         schema = REPORTS_DDL if target is not None else struct_of(shown_schema(plan))
         groups = last.mapInArrow(group_work(plan, self.folders, target), schema)
         return groups if target is not None else with_expressions(self.results, plan, groups)
 
     def _nothing(self, session: DataFrame | SparkSession) -> DataFrame:
-        """Placeholder rows that make Spark start a task for every slot."""
+        """No rows, or placeholders, that make Spark start a task for every slot."""
         assert isinstance(session, SparkSession)
+        if self._anchor is not None:
+            return self._anchor.tasks(session)
         return session.range(0, self.before.slots, 1, self.before.slots)
 
     def _joined(self, rows: DataFrame | SparkSession) -> DataFrame:
         """Run all stages of the join in order. The result is reports, and rows where results flow on."""
-        plan, placement, last = self.plan, self.before.placement, len(self.plan.stages) - 1
-        exchanged = split(plan, self._frames(rows), placement)
+        plan, last = self.plan, len(self.plan.stages) - 1
+        exchanged = self._split(self._frames(rows))
         shows = plan.aggregate is None and not self._is_build
         target = self.results.target() if shows and self.results.by_tasks else None
         sent: dict[int, list[DataFrame]] = defaultdict(list)
@@ -159,16 +168,19 @@ class _Job:
             if sent[number]:
                 # The batch's rows come last in the union. Spark keeps no-op aliases (`_time AS _time`) of the first
                 # child only, and with them an exchange would equal no other, so it could not be reused.
-                inbox = split(plan, reduce(DataFrame.union, [*sent[number], inbox]), placement)
+                inbox = self._split(reduce(DataFrame.union, [*sent[number], inbox]))
             work = slot_work(plan, number, self.folders, target)
             if number < last:
                 passed = hashed(plan, inbox.mapInArrow(work, frame_schema(plan)))
                 followers = stage.sends_to | {plan.carrier(number)}
                 if len(followers) > 1:
-                    passed = split(plan, passed, placement)  # all stages share this exchange
+                    passed = self._split(passed)  # all stages share this exchange
                 for follower in followers:
                     sent[follower].append(of_stage(passed, follower) if len(followers) > 1 else passed)
         return inbox.mapInArrow(work, REPORTS_DDL if target is not None else struct_of(sent_schema(plan)))
+
+    def _split(self, rows: DataFrame) -> DataFrame:
+        return split(self.plan, rows, self.before.placement, self._anchor)
 
     def _frames(self, rows: DataFrame | SparkSession) -> DataFrame:
         if isinstance(rows, SparkSession):

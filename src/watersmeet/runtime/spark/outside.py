@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from watersmeet.errors import WatersmeetError, error_from_worker
 from watersmeet.observe.progress import EpochProgress
+from watersmeet.runtime.spark.homes import Homes
 from watersmeet.runtime.spark.results import ResultPath
 from watersmeet.runtime.spark.sinks import Sink
 from watersmeet.runtime.spark.slot_work import Folders
@@ -50,6 +51,7 @@ class Outside:
     on_resent: Callable[[int | None, int], None]
     """Called after the results of an earlier run's last epoch are sent, with its batch and their number."""
     idle_timeout_ms: int | None = None
+    homes: Homes = field(default_factory=Homes)
 
     def note_resent(self, manifest: Manifest) -> None:
         """Note that the results of an earlier run's manifest were sent now."""
