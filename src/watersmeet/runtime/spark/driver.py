@@ -110,24 +110,21 @@ class EpochDriver:
                 self._batch = None
 
     def clean_up(self, reason: str) -> int:
-        """Emit all owed results, an epoch at a time, and return their number.
-
-        Raises Stopped when the query is stopped meanwhile; the remaining results stay owed. After any other failure
-        the query continues from the durable state, as after a crash.
-        """
+        """Emit all owed results, an epoch at a time, and return their number."""
         return self.adapt(protocol.CleanUp(reason))
 
     def adapt(self, goal: protocol.Asked) -> int:
-        """Reach a goal, and return the number of results emitted meanwhile. Raises as `clean_up`."""
-        return self._between_batches(protocol.AdaptationAsked(goal))
+        """Reach a goal, and return the number of results emitted meanwhile.
 
-    def _between_batches(self, asked: protocol.Event) -> int:
+        Raises Stopped when the query is stopped meanwhile; what is left of a clean-up stays owed. After any other
+        failure the query continues from the durable state, as after a crash.
+        """
         with self.gate, cancellable(self._outside.session, self._tag):
             self._is_cleaning = True
             try:
                 self.recover()
                 before = self._results_so_far()
-                self._play(asked)
+                self._play(protocol.AdaptationAsked(goal))
                 return self._results_so_far() - before
             except FencedError:
                 raise
