@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from watersmeet.adaptation.figures import Floats
 from watersmeet.adaptation.group_loads import GroupLoads
 from watersmeet.adaptation.relocation_policies import (
     NOTHING,
@@ -26,8 +27,6 @@ from watersmeet.plan.stages import JoinPlan
 from watersmeet.plan.state_matching import differs_by_slot
 from watersmeet.state.manifest import Manifest
 
-Unit = tuple[str, int]
-"""A key and a group."""
 OTHER_STORES = "slots keep stores of their own"
 UNDER_WAY = "a migration is under way"
 
@@ -46,7 +45,8 @@ class Relocator:
         self.settings = settings
         self._policy = policy_named(settings.policy)
         self._last_s: float | None = None
-        self._moved_s: dict[Unit, float] = {}
+        self._moved_s: dict[str, Floats] = {}
+        """By key, when every group last moved."""
         self._forced_bytes = 0
 
     def suggest(self, loads: GroupLoads, at_s: float | None, hosts: int) -> Suggestion:
@@ -60,14 +60,26 @@ class Relocator:
         if suggested.moves or suggested.forced:
             self._last_s = now_s
         for move in suggested.moves:
-            self._moved_s |= dict.fromkeys(((move.key, group) for group in move.groups), now_s)
+            self._moved_of(move.key, max(move.groups))[list(move.groups)] = now_s
         self._forced_bytes += sum(suggested.forced.values())
         return suggested
 
     def _may_move(self, loads: GroupLoads, now_s: float) -> np.typing.NDArray[np.bool_]:
-        self._moved_s = {u: s for u, s in self._moved_s.items() if now_s - s <= self.settings.interval_s}
-        units = zip(loads.key.tolist(), loads.group.tolist(), strict=True)
-        return np.array([(loads.keys[key], group) not in self._moved_s for key, group in units], dtype=np.bool_)
+        found = np.ones(len(loads), dtype=np.bool_)
+        for number, key in enumerate(loads.keys):
+            here = loads.key == number
+            if groups := loads.group[here].max(initial=-1) + 1:
+                moved_s = self._moved_of(key, groups - 1)[loads.group[here]]
+                found[here] = now_s - moved_s > self.settings.interval_s
+        return found
+
+    def _moved_of(self, key: str, group: int) -> Floats:
+        """When the groups of a key last moved, up to a group at least."""
+        known = self._moved_s.get(key, np.zeros(0))
+        if len(known) <= group:
+            known = np.append(known, np.full(group + 1 - len(known), -np.inf))
+            self._moved_s[key] = known
+        return known
 
 
 def moves_asked(loads: GroupLoads, sender: int, receiver: int, share: float) -> tuple[Move, ...]:
