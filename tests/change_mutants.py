@@ -55,7 +55,7 @@ CHANGE_MUTANTS = [
     Mutant(
         "owed results are not emitted before the query changes",
         "adaptation.migration:step_of_change",
-        "if orders := _draining(plan, last, bytes_at_once):",
+        "if orders := draining(plan, last, bytes_at_once):",
         "if orders := ():",
     ),
     Mutant(

@@ -13,9 +13,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from tests.acting import EAGER, RAM, spilling
+from tests.acting import RAM
+from tests.asking import spilling
 from tests.crashing import EpochSink
 from tests.oracle import Row, _comparable, _in_windows, _same_key, canonical, rows_of, value_of
+from tests.staging import EAGER
 from watersmeet.epoch import protocol
 from watersmeet.errors import CheckpointError
 from watersmeet.plan.default_tree import default_tree

@@ -141,6 +141,10 @@ class Player:
         """The query comes to another plan, through mishaps."""
         self._go_through(failures, lambda engine: engine.migrating(plan, strategy), lambda engine: None)
 
+    def pursue(self, goal: protocol.Asked, failures: Iterable[str] = ()) -> None:
+        """The query reaches a goal, through mishaps."""
+        self._go_through(failures, lambda engine: engine.pursuing(goal), lambda engine: None)
+
     def abort(self) -> None:
         """A migration that is under way is given up."""
         self._go_through((), lambda engine: engine.aborting(), lambda engine: None)

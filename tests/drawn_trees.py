@@ -19,10 +19,12 @@ migration_ways = st.sampled_from(STRATEGIES).map(lambda name: f" {name}")
 
 
 @st.composite
-def trees(draw: st.DrawFn, query: JoinQuery) -> tuple[str, ...]:
+def trees(
+    draw: st.DrawFn, query: JoinQuery, kinds: Sequence[str] = ("default", "any", "any", "one node", "by slot")
+) -> tuple[str, ...]:
     """The default tree, one of any shape, or shapes for the slots in turn: such that differ within stages only."""
     names = [stream.name for stream in query.streams]
-    kind = draw(st.sampled_from(("default", "any", "any", "one node", "by slot")))
+    kind = draw(st.sampled_from(kinds))
     if kind == "default":
         return ()
     leaves = [Leaf(i) for i in range(len(names))]

@@ -18,7 +18,7 @@ def shares_checked() -> Iterator[None]:
     note = Coordinator.note
 
     def checked(self: Coordinator, epoch: Epoch, after: Manifest, reports: Sequence[SlotReport]) -> None:
-        given = self.memory
+        given = self.memory_for(epoch)
         note(self, epoch, after, reports)
         if given is not None and self.memory is not None and reports:
             _check_kept(given.by_slot, reports)

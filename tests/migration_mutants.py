@@ -17,7 +17,7 @@ MIGRATION_MUTANTS = [
     ),
     Mutant(
         "one run of a store is joined when state is built",
-        "engine.rebuild:_merged",
+        "engine.rebuild:merged_of_store",
         "merge_in_parts(runs)",
         "merge_in_parts(runs[:1])",
     ),
@@ -65,13 +65,13 @@ MIGRATION_MUTANTS = [
     ),
     Mutant(
         "a migration does not wait for what is owed",
-        "adaptation.migration:_draining",
+        "adaptation.migration:draining",
         "if all(extent.is_active for extent in last.all_extents()):",
         "if True:",
     ),
     Mutant(
         "state that owes nothing stays closed in a migration",
-        "adaptation.migration:_draining",
+        "adaptation.migration:draining",
         "return tuple(found)",
         "return ()",
     ),
@@ -317,5 +317,11 @@ MIGRATION_MUTANTS = [
         "plan.state_matching:shape_count",
         "len(stage.successors) or 1",
         "1",
+    ),
+    Mutant(
+        "files of groups that were handed over at once stay",
+        "state.checkpoint:Checkpoint.discard",
+        "for name in unnamed:",
+        "for name in ():",
     ),
 ]

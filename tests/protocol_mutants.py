@@ -236,8 +236,8 @@ PROTOCOL_MUTANTS = {
         Mutant(
             "windows stay open after a clean-up",
             "adaptation.coordinator:Coordinator.next_epoch",
-            "if until_us is not None:",
-            "if until_us is not None and isinstance(goal, Rest):",
+            "if (until_us := windows_to_close(self.plan, last)) is not None:",
+            "if isinstance(goal, Rest) and (until_us := windows_to_close(self.plan, last)) is not None:",
         ),
     ],
     **POWER_MUTANTS,

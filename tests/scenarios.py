@@ -77,6 +77,8 @@ class Epoch:
     migrate: str = ""
     migrate_failures: tuple[str, ...] = ()
     abort: bool = False
+    ask: str = ""
+    """What is asked for after the batch, as in `rehearse` but without epochs; slots are taken modulo what there is."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,8 @@ class Setting:
     """A number that the host of every task is drawn by, of two; None: all tasks run on one host."""
     feed_rows: int | None = None
     """Stored rows that an epoch feeds to a migration; None: as the engine does."""
+    relocation: str | None = None
+    """The policy by which groups change slots, at once; None: only as the schedule says."""
     parts: bool = False
     """Whether tasks write results as part files of the sink."""
     restless: int | None = None

@@ -120,11 +120,10 @@ STORAGE_MUTANTS = [
         "if True else 0",
     ),
     Mutant("a spoiled copy is joined", "state.tiers:Tiers._in_memory", "== (ref.bytes, ref.crc)", "!= (0, 0)"),
-    Mutant("failed attempts stay in memory", "state.tiers:Tiers.leave", 'name.startswith(f"{task}-")', "False"),
     Mutant(
         "expired segments stay in memory",
         "engine.opening:open_state",
-        "tiers.leave(dead,",
-        "tiers.leave((),",
+        "tiers.leave(dead | task.dropped,",
+        "tiers.leave(task.dropped,",
     ),
 ]

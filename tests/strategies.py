@@ -18,11 +18,9 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from tests.acting import HASHES
-from tests.drawn_trees import migration_ways, trees, with_weights
-from tests.scenarios import ALL_GROUPS, UTC, Epoch, Scenario, Setting, table_of
-from watersmeet.adaptation.ledger import UPKEEPS
-from watersmeet.adaptation.spill_policies import POLICIES
+from tests.drawn_schedules import schedule, settings
+from tests.drawn_trees import trees, with_weights
+from tests.scenarios import UTC, Scenario, table_of
 from watersmeet.query.logical import Stream
 from watersmeet.query.types import is_numeric
 
@@ -103,13 +101,13 @@ def scenarios(
         for i, name in enumerate(names)
     )
     batches = draw(_batches(streams, window, draw(st.sampled_from(origins_us))))
-    setting = draw(_settings())
+    drawn_setting = draw(settings())
     where = (*draw(_equalities(names, classes)), *draw(_links(streams, classes)), *draw(_residuals(streams)))
-    asked = Scenario("generated", streams, where, within, windows, draw(_select(streams)), batches, setting)
+    asked = Scenario("generated", streams, where, within, windows, draw(_select(streams)), batches, drawn_setting)
     drawn = draw(trees(asked.query))
     plans = draw(_migrations(asked, len(batches)))
-    schedule = draw(_schedule(plans, slots_change=all(len(set(plan)) < 2 for plan in (drawn, *plans))))
-    return replace(asked, trees=drawn, schedule=schedule)
+    drawn_schedule = draw(schedule(plans))
+    return replace(asked, trees=drawn, schedule=drawn_schedule)
 
 
 @st.composite
@@ -331,71 +329,3 @@ def _row(stream: Stream, start: int, spread: int, distinct: int, rng: Random) ->
     time = start + rng.randint(-spread, spread)
     row["ts"] = None if rng.random() < NULLS / 3 else min(max(time, ENDS_US[0]), ENDS_US[1])
     return list(row.values())
-
-
-@st.composite
-def _settings(draw: st.DrawFn) -> Setting:
-    return Setting(
-        slots=draw(st.integers(1, 3)),
-        partitions=draw(st.sampled_from((3, 8, 64))),
-        memory=draw(st.sampled_from((True, True, True, False))),
-        budget=draw(_BUDGETS),
-        hash=draw(st.sampled_from(sorted(HASHES))),
-        chunk_rows=draw(st.sampled_from((None, 3, 3, 1))),
-        idle_timeout_ms=draw(st.sampled_from((None, None, 10))),
-        merge_rows=draw(st.sampled_from((None, None, 1, 4, 12))),
-        merge_bytes=draw(st.sampled_from((None, None, 12, 50, 200))),
-        spill=draw(st.sampled_from((None, None, *sorted(POLICIES)))),
-        upkeep=draw(st.sampled_from(sorted(UPKEEPS))),
-        orders=draw(st.sampled_from((None, 0, 1, 2))),
-        feed_rows=draw(st.sampled_from((None, 4, 16))),
-        scatter=draw(st.sampled_from((None, 0, 1, 2))),
-        wander=draw(st.sampled_from((None, 0, 1, 2))),
-        parts=draw(st.booleans()),
-    )
-
-
-_FAILURES = st.one_of(
-    st.sampled_from(("after", "during", "crash", "silent", "again", "sink before", "sink during", "sink after")),
-    st.integers(1, 24).flatmap(lambda number: st.sampled_from((f"step {number}", f"rival {number}"))),
-    st.integers(0, 99).map(lambda seed: f"duel {seed}"),
-)
-"""Of all mishaps a batch can have, see `tests/crashing.py`."""
-_BUDGETS = st.sampled_from((None, 1, 2500, 6000, 20000))
-
-
-@st.composite
-def _schedule(draw: st.DrawFn, plans: Sequence[Sequence[str]], *, slots_change: bool) -> tuple[Epoch, ...]:
-    """State of one shape is of no use to another, so where slots have several shapes their number stays."""
-    now_ms = 1
-    schedule = []
-    spills = draw(st.sampled_from(("all groups in every epoch", "some", "some", "")))
-    some = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 63)), max_size=12, unique=True)
-    whole = st.lists(st.tuples(st.integers(0, 3), st.just(ALL_GROUPS)), max_size=3, unique=True)
-    every = st.just([(stage, ALL_GROUPS) for stage in range(4)])
-    pairs = st.one_of(whole, some, whole) if spills == "some" else every
-    moves = draw(st.booleans())
-    triples = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 63), st.integers(0, 3)), max_size=8)
-    for number, plan in enumerate(plans):
-        restarts = number and draw(st.sampled_from((False, False, True)))
-        now_ms += draw(st.sampled_from((1, 1, 6, 30)))
-        schedule.append(
-            Epoch(
-                failures=tuple(draw(st.lists(_FAILURES, max_size=2))),
-                slots=draw(st.integers(1, 4)) if restarts and slots_change else None,
-                budget=draw(_BUDGETS) if restarts else None,
-                **draw(st.sampled_from(({}, {}, {"spoiled": True}, {"wiped": True}))),
-                now_ms=now_ms,
-                spill=tuple(draw(pairs)) if spills else (),
-                clean=draw(st.sampled_from((0, 0, 0, 1, 2, 99) if spills == "some" else (0, 0, 0, 0, 1)))
-                if spills
-                else 0,
-                keep=bool(spills) and draw(st.booleans()),
-                lost=bool(spills) and draw(st.booleans()),
-                move=tuple(draw(triples)) if moves else (),
-                migrate=f"{' | '.join(plan)}{draw(migration_ways)}" if plan else "",
-                abort=any(plans) and draw(st.sampled_from((False,) * 7 + (True,))),
-                migrate_failures=tuple(draw(st.lists(_FAILURES, max_size=2))) if plan else (),
-            )
-        )
-    return tuple(schedule)

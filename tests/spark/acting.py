@@ -11,7 +11,9 @@ The driver of these tests is `EpochDriver` itself, told what befalls it by a `Sc
 | wiped, spoiled    | the memory tier of the run is removed, or its copies replaced, before the batch        |
 | spill             | the orders of the epoch of the batch                                                   |
 | clean             | a clean-up right after the batch, of so many epochs                                    |
-| migrate, abort    | right after that                                                                       |
+| move              | the moves of the epoch of the batch                                                    |
+| migrate, abort,   | right after that                                                                       |
+| ask               |                                                                                        |
 | now_ms            | the clock that the driver tells manifests by                                           |
 
 What a finite stream owes at its end is cleaned up by the driver as always, but only after the last batch.
@@ -29,7 +31,7 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
 import tests.predicates
-from tests.acting import spilling, target
+from tests.asking import asked, moving, spilling, target
 from tests.crashing import EpochSink
 from tests.predicates import FUNCTIONS
 from tests.scenarios import Epoch, Scenario
@@ -170,9 +172,12 @@ class ActingDriver(EpochDriver):
             script.epochs_left = None
         if script.epoch.migrate:
             plan, strategy = target(script.scenario, script.epoch.migrate, script.scenario.setting)
-            self.migrate(protocol.Migrate(plan, strategy_named(strategy), "scheduled"))
+            self.adapt(protocol.Migrate(plan, strategy_named(strategy), "scheduled"))
         if script.epoch.abort:
-            self.migrate(protocol.Abort("scheduled"))
+            self.adapt(protocol.Abort("scheduled"))
+        setting = replace(script.scenario.setting, slots=self.coordinator.slots)
+        for goal in asked(script.scenario, script.epoch.ask, setting):
+            self.adapt(goal)
         script.next_batch()
 
     def _decide(self, command: protocol.Decide) -> protocol.Event:
@@ -190,9 +195,11 @@ class ActingDriver(EpochDriver):
             )
         decided = super()._decide(command)
         assert isinstance(decided, protocol.Decided)
-        if isinstance(decided.epoch, Batch) and script.epoch.spill:
-            orders = spilling(self.plan, self._before(command.last).placement, script.epoch.spill)
-            return protocol.Decided(replace(decided.epoch, orders=orders))
+        if isinstance(decided.epoch, Batch) and (script.epoch.spill or script.epoch.move):
+            before = self._before(command.last)
+            orders = spilling(self.plan, before.placement, script.epoch.spill)
+            moves = moving(self.plan, before, script.epoch.move)
+            return protocol.Decided(replace(decided.epoch, orders=orders, moves=moves))
         return decided
 
     def _run(self, command: protocol.Run) -> protocol.Event:
@@ -297,7 +304,9 @@ def join_of_scenario(spark: SparkSession, folder: Path, scenario: Scenario) -> S
     join = join.options(
         slots=min(setting.slots, setting.partitions), partitions=setting.partitions, spill=setting.spill or "off"
     )
-    join = join.option("spillUpkeep", setting.upkeep)
+    join = join.option("spillUpkeep", setting.upkeep).option("relocation", setting.relocation or "off")
+    if setting.relocation is not None:
+        join = join.option("relocationThreshold", 0.9).option("relocationInterval", "0 seconds")
     if scenario.trees:
         join = join.option("plan", " | ".join(scenario.trees))
     if setting.budget is not None:

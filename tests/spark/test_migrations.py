@@ -175,7 +175,7 @@ def test_a_query_without_state_says_that_there_is_nothing_to_migrate(spark, tmp_
     writer = join.writeStream.option("checkpointLocation", str(tmp_path / "ck")).trigger(processingTime="0 seconds")
     query = writer.start(str(tmp_path / "out"))
     try:
-        with pytest.raises(WatersmeetError, match="no state to migrate before its first micro-batch"):
+        with pytest.raises(WatersmeetError, match="no state before its first micro-batch and cannot be migrated"):
             query.migrate("((a b) c)")
         assert query.isActive
     finally:

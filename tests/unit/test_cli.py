@@ -306,7 +306,7 @@ def test_a_query_that_waits_for_an_approval_says_so_and_how_to_give_it():
     said: list[str] = []
     query = Waiting(has_rows=True)
     query.pending = {"kind": "changeQuery", "reason": "the query has changed: window of a"}
-    _follow(query, "ck", [], said.append)
+    _follow(query, "ck", said.append)
     assert said[0] == "waiting for an approval (watersmeet approve ck): the query has changed: window of a"
 
 
@@ -314,7 +314,7 @@ def test_results_that_are_sent_again_are_no_nothing():
     said: list[str] = []
     query = Waiting(has_rows=False)
     query._kept.resent = {None: 50}
-    _follow(query, "ck", [], said.append)
+    _follow(query, "ck", said.append)
     assert said == ["done: 50 results of an earlier run were sent"]
     query = Waiting(has_rows=False)
     query._kept.resent = {3: 50}
@@ -328,6 +328,6 @@ def test_results_that_are_sent_again_are_no_nothing():
 @pytest.mark.parametrize(("is_new", "has_rows", "count"), [(True, True, 1), (True, False, 0), (False, True, 0)])
 def test_the_first_epoch_of_a_new_session_says_once_that_spark_compiles(is_new, has_rows, count):
     said: list[str] = []
-    assert _follow(Waiting(has_rows=has_rows), None, [], said.append, is_new=is_new) == 0
+    assert _follow(Waiting(has_rows=has_rows), None, said.append, is_new=is_new) == 0
     assert said.count(COMPILING) == count
     assert said[-1] == "done: there was nothing new to read"

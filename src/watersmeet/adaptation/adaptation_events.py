@@ -17,6 +17,7 @@ from watersmeet.state.manifest import BEFORE_FIRST_EPOCH, Manifest
 from watersmeet.state.measures import BUILD_NS, BUILT_ROWS, OWED, SPILLED_BYTES
 
 ASKED_FOR = "asked for"
+DEALT_OUT = "what is owed is dealt out over all slots"
 
 
 def plan_events(plan: JoinPlan, epoch: Epoch, before: Manifest, reports: Sequence[SlotReport]) -> list[Event]:
@@ -56,9 +57,12 @@ def order_events(
 
 
 def move_events(epoch: Epoch, before: Manifest, loads: GroupLoads, reason: str) -> list[Event]:
-    """The moves of groups, with the bytes in use on every slot before and after all of them. `before` has the groups
-    where the moves have brought them, and so have the loads."""
+    """The moves of groups. If they have bytes in use, with those of every slot before and after all moves. `before` has
+    the groups where the moves have brought them, and so have the loads. One event if the number of slots changes."""
     moves = moves_of(epoch)
+    if isinstance(epoch, Cleaning) and epoch.slots is not None:
+        now = {"slots": epoch.slots, "groups": sum(len(move.groups) for move in moves)}
+        return [Event(before.epoch + 1, "slots", None, epoch.reason, now)]
     if not moves:
         return []
     came = {(move.key, group): move for move in moves for group in move.groups}
@@ -74,17 +78,15 @@ def move_events(epoch: Epoch, before: Manifest, loads: GroupLoads, reason: str) 
         if move is not None:
             moved[move] += size
     told = {"bytesBefore": [int(size) for size in then], "bytesAfter": [int(size) for size in after]}
-    why = epoch.reason if isinstance(epoch, Cleaning) else reason or ASKED_FOR
-    return [
-        Event(
-            before.epoch + 1,
-            "relocate",
-            move.sender,
-            why,
-            {"to": move.receiver, "key": move.key, "groups": len(move.groups), "bytes": int(moved[move]), **told},
-        )
-        for move in moves
-    ]
+    why = reason or ASKED_FOR
+    if isinstance(epoch, Cleaning):
+        why = f"{epoch.reason}; {DEALT_OUT}" if epoch.orders else epoch.reason
+    events = []
+    for move in moves:
+        sizes_of = {"bytes": int(moved[move]), **told} if any(moved.values()) else {}
+        details = {"to": move.receiver, "key": move.key, "groups": len(move.groups), **sizes_of}
+        events.append(Event(before.epoch + 1, "relocate", move.sender, why, details))
+    return events
 
 
 def owned(plan: JoinPlan, manifest: Manifest, stage: int, slot: int) -> Groups:

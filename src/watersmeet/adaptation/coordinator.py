@@ -20,7 +20,7 @@ from watersmeet.adaptation.clean_up import BYTES_AT_ONCE, cleaning_orders, retur
 from watersmeet.adaptation.dealing import dealt
 from watersmeet.adaptation.group_loads import GroupLoads, Prices
 from watersmeet.adaptation.ledger import DEFAULT_UPKEEP, GroupLedger
-from watersmeet.adaptation.lending import Hosts, accounts, active_bytes, roomy, shares
+from watersmeet.adaptation.lending import Hosts, accounts, active_bytes, held_by, roomy, shares
 from watersmeet.adaptation.memories import Memories, data_time_s
 from watersmeet.adaptation.migration import (
     ROWS_AT_ONCE,
@@ -33,9 +33,10 @@ from watersmeet.adaptation.migration import (
 )
 from watersmeet.adaptation.pace import Pace
 from watersmeet.adaptation.rehearsal import due
-from watersmeet.adaptation.relocating import Relocator, fixed_because, moves_asked
+from watersmeet.adaptation.relocating import Relocator, fixed_because, moves_wanted, on_slots
 from watersmeet.adaptation.relocation_policies import NOTHING, Suggestion
 from watersmeet.adaptation.reoptimizer import Reoptimizing
+from watersmeet.adaptation.slot_count import step_to_slots
 from watersmeet.adaptation.spilling import SpillDecision, SpillSettings, decide_spill, forced_spill
 from watersmeet.adaptation.wishes import NO_WISHES, Wishes
 from watersmeet.epoch.events import Event
@@ -57,19 +58,15 @@ from watersmeet.epoch.kinds import (
     moves_of,
     orders_of,
 )
-from watersmeet.epoch.memory_shares import Held, MemoryShares
+from watersmeet.epoch.memory_shares import Held, MemoryShares, no_memory, shares_in
 from watersmeet.epoch.protocol import Abort, ChangeQuery, CleanUp, Goal, JoinBatch, Migrate, Relocate, Rest, SpillShare
+from watersmeet.epoch.relocation import bound_by_key, fitting
 from watersmeet.epoch.task import SlotReport
 from watersmeet.epoch.tasks import windows_to_close
 from watersmeet.plan.placement import Move, Placement, still_due
 from watersmeet.plan.spillable import can_spill
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.state.manifest import Manifest, moved
-from watersmeet.state.measures import (
-    ACTIVE_BYTES,
-    CLOSED_BYTES,
-    MEMORY_BYTES,
-)
 from watersmeet.state.requests import APPROVE
 
 MOVING_MARK = b"moving"
@@ -126,9 +123,14 @@ class Coordinator:
         found = Coordinator(
             plan, self.slots, self.budget, self.spill, self.wishes, self.reoptimizer, self.memories, self.relocator
         )
-        found.hosts = self.hosts
-        found.memory = found._shares()
+        found._fit(len(self._held), self.hosts)
         return found
+
+    def placement(self, manifest: Manifest) -> Placement:
+        """Where the groups of a state are in this run, which may have another number of slots."""
+        if manifest.slots == self.slots:
+            return manifest.placement
+        return on_slots(manifest.placement, self._loads(manifest), self.slots)
 
     def migrated(self, epoch: Build | Switch, before: Manifest) -> Coordinator:
         """A coordinator for the plan after an epoch, with the group statistics so far. Memory still holds state of the
@@ -137,7 +139,7 @@ class Coordinator:
         found.ledger.restore(self.ledger.table(before.placement))
         found.pace, found._has_fed = self.pace, self._has_fed or isinstance(epoch, Switch)
         if found.memory is not None:
-            found.memory = _no_memory(epoch.plan, found.memory)
+            found.memory = no_memory(epoch.plan, found.memory)
         return found
 
     @property
@@ -179,11 +181,8 @@ class Coordinator:
             self.reoptimizer.approve()
 
     def memory_for(self, epoch: Epoch) -> MemoryShares | None:
-        """The bytes that stages may have in memory when the epoch ends. A build gets none: the state of the old plan
-        stays in memory until the epoch after it."""
-        if isinstance(epoch, Build) and self.memory is not None:
-            return _no_memory(epoch.plan, self.memory)
-        return self.memory
+        """The bytes that stages may have in memory when the epoch ends."""
+        return shares_in(epoch, self.plan, self.memory)
 
     def next_epoch(
         self,
@@ -195,6 +194,8 @@ class Coordinator:
     ) -> Epoch | None:
         """The epoch to run next; None if the goal is reached. A waiting batch comes first, then windows that can be
         closed."""
+        if last is not None:
+            self._fit(last.slots)
         if isinstance(goal, JoinBatch):
             due = None if last is None else next_to_complete(self.plan, last, self.pace.rows)
             chunk = None if self._has_turn else due
@@ -202,9 +203,10 @@ class Coordinator:
             return Batch(goal.number, self.orders, goal.offsets, chunk, self._moves_now(last))
         if last is None:
             return None
-        until_us = windows_to_close(self.plan, last)
-        if until_us is not None:
+        if (until_us := windows_to_close(self.plan, last)) is not None:
             return Closing(until_us)
+        if last.slots != self.slots and last.migration is None:
+            return step_to_slots(self.plan, last, self.placement(last), bytes_at_once)
         match goal:
             case Rest(is_silent):
                 return self._due(last, bytes_at_once, is_silent=is_silent)
@@ -230,8 +232,7 @@ class Coordinator:
     ) -> Epoch | None:
         """The next epoch of a clean-up, with its work dealt out over all slots. An entry of a script ends with one that
         only records it."""
-        dealing = self.relocator
-        moves = () if dealing is None else dealt(self.plan, last, dealing.settings.dealt_bytes_min)
+        moves = () if self.relocator is None else dealt(self.plan, last, self.relocator.settings.dealt_bytes_min)
         kept = self.roomy_slots if kept_slots is None else kept_slots
         orders = cleaning_orders(self.plan, moved(last, moves), bytes_at_once=bytes_at_once, kept_slots=kept)
         if not orders:
@@ -245,11 +246,10 @@ class Coordinator:
             return None
         orders: tuple[Order, ...] = ()
         moves: tuple[Move, ...] = ()
-        why = fixed_because(self.plan, last)
-        if isinstance(goal, Relocate) and why is None:
-            moves = moves_asked(self._loads(last), goal.sender, goal.receiver, goal.share)
-        elif isinstance(goal, SpillShare):
-            active = active_bytes(self._held[goal.slot])
+        if isinstance(goal, Relocate):
+            moves, why = moves_wanted(self.plan, last, self._loads(last), goal)
+        else:
+            active = active_bytes(self._held[goal.slot]) if goal.slot < last.slots else 0
             why = NO_SPILLS if self.spill is None else None
             decision = None if why else self._forced(last, goal.slot, int(goal.share * active), goal.reason)
             found = {} if decision is None else decision.groups
@@ -262,7 +262,14 @@ class Coordinator:
         """The moves that still fit: another driver may have moved groups, and groups do not move in a migration."""
         if not self.moves or last is None or last.migration is not None:
             return ()
-        return still_due(self.moves, last.placement)
+        return fitting(self.plan, last, still_due(self.moves, last.placement))
+
+    def _fit(self, slots: int, hosts: Hosts | None = None) -> None:
+        """Note how many slots the state has: with stores of their own, they keep their number for a while."""
+        if slots != len(self._held) or hosts is not None:
+            self._held = [[Held()] * self.plan.stage_count for _ in range(slots)]
+            self.hosts = hosts or Hosts((None,) * slots, self.hosts.most)
+            self.memory = self._shares()
 
     def _due(self, last: Manifest, bytes_at_once: int, *, is_silent: bool) -> Epoch | None:
         """The next step of a migration: one that is under way, one that is wanted, or a rehearsal that is due."""
@@ -308,15 +315,16 @@ class Coordinator:
                 case Spill(stage, _, groups):
                     self.ledger.spilled(stage, groups)
                 case Clean(stage, slot, low, high):
-                    self.ledger.cleaned(
-                        stage, owned(self.plan, after, stage, slot).within(low, high).numbers().tolist()
-                    )
+                    cleaned = owned(self.plan, after, stage, slot).within(low, high)
+                    self.ledger.cleaned(stage, cleaned.numbers().tolist())
         if self.reoptimizer is not None:
             self.reoptimizer.note(epoch, self.plan, after, reports)
         elif self.memories is not None:
             self.memories.note(epoch, after, reports)
+        self._fit(after.slots)
         if not reports:
             return
+        self.ledger.moved(moves_of(epoch))
         self.ledger.add(reports, with_rows=has_rows(epoch))
         if has_rows(epoch):
             self.pace.note_batch(reports, self.slots, after.watermark_us, is_usual=after.migration is None)
@@ -324,10 +332,7 @@ class Coordinator:
             rows = rows_of_group(self.plan, after) * (chunk[1] - chunk[0])
             self.pace.note_chunk(rows, reports, self.slots)
         for report in reports:
-            counts = report.counts
-            self._held[report.slot][report.stage] = Held(
-                counts.of(MEMORY_BYTES), counts.of(ACTIVE_BYTES), counts.of(CLOSED_BYTES)
-            )
+            self._held[report.slot][report.stage] = held_by(report)
         self.hosts = self.hosts.after(reports)
         self.memory = self._shares()
         self._decide(after)
@@ -365,9 +370,10 @@ class Coordinator:
         self.orders = tuple(self._reasons)
 
     def _suggested(self, after: Manifest) -> Suggestion:
-        if self.relocator is None or self.slots < 2 or fixed_because(self.plan, after) is not None:
+        if self.relocator is None or self.slots < 2 or fixed_because(after) is not None:
             return NOTHING
-        return self.relocator.suggest(self._loads(after), data_time_s(after), self.hosts.most)
+        loads, bound = self._loads(after), bound_by_key(self.plan, after)
+        return self.relocator.suggest(loads, data_time_s(after), self.hosts.most, bound)
 
     def _loads(self, manifest: Manifest) -> GroupLoads:
         return self.ledger.loads(manifest.placement, Prices.of(manifest.totals))
@@ -389,8 +395,6 @@ class Coordinator:
         return decide_spill(settings, slot, active, self.ledger.figures(slot, after.placement, after.epoch), lent)
 
     def _shares(self) -> MemoryShares | None:
-        return None if self.budget is None else shares(self.budget, self.hosts, self._held)
-
-
-def _no_memory(plan: JoinPlan, memory: MemoryShares) -> MemoryShares:
-    return replace(memory, by_slot=[[0] * plan.stage_count] * len(memory.by_slot))
+        """All slots together have the budgets of as many as the run has, even while the state has more."""
+        slots = max(self.slots, len(self._held))
+        return None if self.budget is None else shares(self.budget * self.slots // slots, self.hosts, self._held)

@@ -1,18 +1,20 @@
 """Clean-up by all slots: groups that owe results are dealt out before a clean-up, by their closed bytes (001, Fig. 12).
 
 Where one slot has spilled most of the state, it alone would do most of the clean-up. A group that is dealt out stays
-with its new slot.
+with its new slot. It owes results, so it goes to a slot with the same stores (`epoch/relocation.py`).
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
 from watersmeet.adaptation.evening import evened
 from watersmeet.adaptation.figures import Floats
 from watersmeet.adaptation.relocating import fixed_because
-from watersmeet.adaptation.relocation_policies import DEALT_BYTES_MIN
 from watersmeet.epoch.owing import extents_of_stage, owing_groups
+from watersmeet.epoch.relocation import alike_slots
 from watersmeet.plan.placement import Move
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.state.manifest import Manifest
@@ -21,9 +23,10 @@ RATIO_MIN = 1.25
 """The closed bytes of the fullest slot over their mean, below which nothing is dealt out."""
 
 
-def dealt(plan: JoinPlan, manifest: Manifest, bytes_min: int = DEALT_BYTES_MIN) -> tuple[Move, ...]:
-    """The moves before the next epoch of a clean-up: of groups of the lowest stage that owes results."""
-    if manifest.slots < 2 or fixed_because(plan, manifest) is not None:
+def dealt(plan: JoinPlan, manifest: Manifest, bytes_min: int) -> tuple[Move, ...]:
+    """The moves before the next epoch of a clean-up: of groups of the lowest stage that owes results. There are none if
+    no slot has `bytes_min` closed bytes: then moves cost more than they save."""
+    if manifest.slots < 2 or fixed_because(manifest) is not None:
         return ()
     for stage in range(len(plan.stages)):
         held = [extents_of_stage(plan, manifest, stage, slot) for slot in range(manifest.slots)]
@@ -32,20 +35,25 @@ def dealt(plan: JoinPlan, manifest: Manifest, bytes_min: int = DEALT_BYTES_MIN) 
             key = plan.key_of_stage(stage)
             size = _closed_bytes(plan, manifest, stage)
             size[~np.any([groups.mask(plan.partitions) for groups in owing], axis=0)] = 0.0
-            return _evened(manifest, key, size, bytes_min)
+            alike = alike_slots(plan, key, manifest.slots)
+            return tuple(move for slots in alike for move in _evened(manifest, key, size, bytes_min, slots))
     return ()
 
 
-def _evened(manifest: Manifest, key: str, size: Floats, bytes_min: int) -> tuple[Move, ...]:
+def _evened(manifest: Manifest, key: str, size: Floats, bytes_min: int, slots: Sequence[int]) -> tuple[Move, ...]:
+    """Moves of groups among some slots."""
     owners = np.array(manifest.placement.owners[key], dtype=np.int64)
-    by_slot = np.bincount(owners, weights=size, minlength=manifest.slots)
+    mine = np.flatnonzero(np.isin(owners, slots))
+    places = np.searchsorted(slots, owners[mine])
+    by_slot = np.bincount(places, weights=size[mine], minlength=len(slots))
     if by_slot.max() < max(bytes_min, RATIO_MIN * by_slot.mean()):
         return ()
-    new = evened(owners, size, size, manifest.slots)
+    new = owners.copy()
+    new[mine] = np.array(slots)[evened(places, size[mine], size[mine], len(slots))]
     found: dict[tuple[int, int], list[int]] = {}
     for group in np.flatnonzero(new != owners).tolist():
         found.setdefault((int(owners[group]), int(new[group])), []).append(group)
-    return tuple(Move(key, *slots, tuple(groups)) for slots, groups in sorted(found.items()))
+    return tuple(Move(key, *places, tuple(groups)) for places, groups in sorted(found.items()))
 
 
 def _closed_bytes(plan: JoinPlan, manifest: Manifest, stage: int) -> Floats:

@@ -6,20 +6,24 @@ that kind: a sum of kinds would let much of one make up for little of another.
 
 from __future__ import annotations
 
+import heapq
+
 import numpy as np
 
 from watersmeet.adaptation.figures import Floats, Ints
 
 TOLERANCE = 1.05
 """Loads within this ratio of the mean are left alone."""
+ROUNDED = 1 + 1e-9
+"""Sums of loads are not exact."""
 
 
 def evened(slot: Ints, load: Floats, size: Floats, slots: int, tolerance: float = TOLERANCE) -> Ints:
     """The new slot of every unit, given its slot, its load (an array, or one row per kind) and its bytes.
 
     Again and again, the most loaded slot gives units to the slot with least of that kind, up to half of what lies
-    between them and no further than the mean: units that even out most per byte, all kinds together. A slot whose units
-    are all too large to help keeps them.
+    between them and no further than the mean: units that even out most per byte, all kinds together. If none fits, it
+    gives its smallest one. A slot whose units are all too large to help keeps them.
     """
     found = slot.copy()
     kinds = np.atleast_2d(load).astype(np.float64)
@@ -38,7 +42,7 @@ def evened(slot: Ints, load: Floats, size: Floats, slots: int, tolerance: float 
         gap, units = loads[:, most] - loads[:, least], kinds[:, mine]
         # By how much the squares of both slots' loads shrink, halved: positive if the two come closer.
         gain = gap @ units - squares[mine]
-        amount = min(gap[kind] / 2, loads[kind, most] - 1)
+        amount = ROUNDED * min(gap[kind] / 2, loads[kind, most] - 1)
         going = _going(units, gain, gain * per_byte[mine], gap, kind, amount)
         if not len(going):
             level[kind, most] = -np.inf  # stuck
@@ -65,6 +69,21 @@ def _going(units: Floats, gain: Floats, worth: Floats, gap: Floats, kind: int, a
             return going
     one: Ints = order[np.argsort(units[kind, order], kind="stable")[:1]]
     return one
+
+
+def reassigned(slot: Ints, load: Floats, size: Floats, slots: int) -> Ints:
+    """The slot of every unit on another number of slots: units of slots that are gone go to those with the least load,
+    the largest first; then loads are made even."""
+    found = slot.copy()
+    gone = np.flatnonzero(slot >= slots)
+    rest = np.bincount(slot[slot < slots], weights=load[slot < slots], minlength=slots)
+    heap = [(held, number) for number, held in enumerate(rest.tolist())]
+    heapq.heapify(heap)
+    for unit in gone[np.lexsort((gone, -load[gone]))].tolist():
+        held, number = heap[0]
+        heapq.heapreplace(heap, (held + float(load[unit]), number))
+        found[unit] = number
+    return evened(found, load, size, slots)
 
 
 def taken(values: Floats, amount: float) -> Ints:

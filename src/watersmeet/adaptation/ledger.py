@@ -31,10 +31,11 @@ import pyarrow as pa
 
 from watersmeet.adaptation.figures import Floats, GroupFigures, Ints
 from watersmeet.adaptation.group_loads import GroupLoads, Prices
+from watersmeet.adaptation.placed_groups import LastPlaced
 from watersmeet.epoch.task import GroupFigure, SlotReport
 from watersmeet.errors import unknown_name
 from watersmeet.plan.keys import key_name
-from watersmeet.plan.placement import Placement
+from watersmeet.plan.placement import Move, Placement
 from watersmeet.plan.spillable import spillable_stages
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.plan.state_matching import shape_count
@@ -90,25 +91,6 @@ def upkeep_named(name: str) -> Upkeep:
     raise unknown_name("spill upkeep", "upkeeps", name, UPKEEPS, "UNKNOWN_SPILL_UPKEEP")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Placed:
-    """A placement as arrays, by key. With hundreds of slots, making them is most of a decision, so they are kept."""
-
-    placement: Placement
-    owners: Mapping[str, Ints]
-    groups: Mapping[str, Sequence[Ints]]
-    """By slot, ascending."""
-
-    @staticmethod
-    def of(placement: Placement) -> _Placed:
-        owners = {key: np.asarray(mine, dtype=np.int64) for key, mine in placement.owners.items()}
-        groups = {}
-        for key, mine in owners.items():
-            order = np.argsort(mine, kind="stable")
-            groups[key] = np.split(order, np.searchsorted(mine[order], np.arange(1, placement.slots)))
-        return _Placed(placement, owners, groups)
-
-
 class GroupLedger:
     """Figures of every partition group of every stage that has a key."""
 
@@ -129,7 +111,7 @@ class GroupLedger:
         self._inter: dict[tuple[int, str], tuple[int, int]] = {}
         """Rows and bytes of stored results of nodes, by stage and label, as their stage last reported them."""
         self._inter_row_bytes = 0.0
-        self._placed: _Placed | None = None
+        self._placed = LastPlaced()
 
     def add(self, reports: Iterable[SlotReport], *, with_rows: bool = True) -> None:
         """Add the reports of one epoch, of all slots. A stage that sent none keeps its figures.
@@ -172,6 +154,22 @@ class GroupLedger:
     def cleaned(self, stage: int, groups: Sequence[int]) -> None:
         """Note that some groups were cleaned up: their closed generations owe nothing more."""
         self._generations[stage, list(groups)] = 0
+
+    def moved(self, moves: Iterable[Move]) -> None:
+        """Note that groups have come to slots that may number their stores otherwise. Of stores that their slot did not
+        have, nothing is known yet."""
+        for move in moves:
+            at = list(move.groups)
+            for number in (n for n, stage in self._stages.items() if stage.key_text == move.key):
+                old, new = (
+                    [layout.name for layout in self._stages[number].stores(number, slot)]
+                    for slot in (move.sender, move.receiver)
+                )
+                known = {name: self._arrived[number][store, at] for store, name in enumerate(old)}
+                if old != new:
+                    self._arrived[number][:, at] = 0
+                    for store, name in enumerate(new):
+                        self._arrived[number][store, at] = known.get(name, 0)
 
     def figures(self, slot: int, placement: Placement, epoch: int) -> GroupFigures:
         """The groups with active state on a slot, in all stages that can spill."""
@@ -323,17 +321,11 @@ class GroupLedger:
         return " ".join(sorted(self.plan.names[stream] for stream in streams_of(self._stages[number].node)))
 
     def _owners(self, placement: Placement, number: int) -> Ints:
-        return self._placed_by(placement).owners[self._stages[number].key_text]
+        return self._placed.by(placement).owners[self._stages[number].key_text]
 
     def _groups_of(self, placement: Placement, number: int, slot: int) -> Ints:
         """The groups of a slot, ascending."""
-        groups = self._placed_by(placement).groups[self._stages[number].key_text]
-        return groups[slot] if slot < len(groups) else np.zeros(0, dtype=np.int64)
-
-    def _placed_by(self, placement: Placement) -> _Placed:
-        if self._placed is None or self._placed.placement is not placement:
-            self._placed = _Placed.of(placement)
-        return self._placed
+        return self._placed.by(placement).of(self._stages[number].key_text, slot)
 
     def _figures_of(self, number: int) -> tuple[GroupFigure, ...]:
         """The figures of a stage in reports, by kind. Results are traced by key."""

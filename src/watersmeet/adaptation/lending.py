@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from watersmeet.epoch.memory_shares import Held, MemoryShares, memory_shares
 from watersmeet.epoch.task import SlotReport
+from watersmeet.state.measures import ACTIVE_BYTES, CLOSED_BYTES, MEMORY_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,12 @@ def roomy(budget_bytes: int, hosts: Hosts, held: Sequence[Sequence[Held]]) -> fr
     needs = [active_bytes(slot) + more for slot, more in zip(held, closed, strict=True)]
     given = accounts(budget_bytes, hosts, needs)
     return frozenset(slot for slot, need in enumerate(needs) if closed[slot] and need <= given[slot])
+
+
+def held_by(report: SlotReport) -> Held:
+    """The state of a stage on a slot after an epoch."""
+    counts = report.counts
+    return Held(counts.of(MEMORY_BYTES), counts.of(ACTIVE_BYTES), counts.of(CLOSED_BYTES))
 
 
 def active_bytes(stages: Sequence[Held]) -> int:

@@ -129,7 +129,7 @@ def first_step(
         return None
     if _taken_apart(plan, goal.plan) and (unfit := unfit_because(plan, goal.plan, PARALLEL_TRACK, last.slots)):
         return _refused(plan, last, goal, unfit, entry)
-    if orders := _draining(plan, last, bytes_at_once):
+    if orders := draining(plan, last, bytes_at_once):
         return Cleaning(orders, goal.reason)
     how = rebuild(plan, goal.plan, last.slots)
     strategy, reason = chosen(plan, last, goal, batch_s, is_overloaded=is_overloaded)
@@ -156,7 +156,7 @@ def step_of_change(
         return None
     if last.migration is not None:
         return given_up(plan, last, goal.reason)
-    if orders := _draining(plan, last, bytes_at_once):
+    if orders := draining(plan, last, bytes_at_once):
         return Cleaning(orders, goal.reason)
     how = rebuild(plan, goal.new.plan, last.slots, goal.carry(plan))
     return Build(goal.new.plan, how, MOVING_STATE, goal.reason, query=goal.new.query)
@@ -186,7 +186,7 @@ def next_step(
         return Switch(plan.towards or completed(plan), "end", going.strategy, going.reason, asked=going.asked)
     if going.fed < plan.partitions:
         return Backfill(going.fed, _fed_next(plan, last, going.fed, rows_at_once), feeds_of(plan))
-    if orders := _draining(plan, last, bytes_at_once):
+    if orders := draining(plan, last, bytes_at_once):
         return Cleaning(orders, going.reason)
     assert plan.towards is not None
     return _end(plan, last, rebuild(running_alone(plan), plan.towards, last.slots).built)
@@ -246,7 +246,7 @@ def rows_of_group(plan: JoinPlan, last: Manifest) -> float:
     return max(sum(extent.rows for extent in last.of(slot, names[slot])) for slot in slots) / plan.partitions
 
 
-def _draining(plan: JoinPlan, last: Manifest, bytes_at_once: int) -> tuple[Clean, ...]:
+def draining(plan: JoinPlan, last: Manifest, bytes_at_once: int) -> tuple[Clean, ...]:
     """Orders after which no results are owed and all state is active; none if that is already true."""
     if all(extent.is_active for extent in last.all_extents()):
         return ()

@@ -3,14 +3,19 @@
     epoch ends ─▶ figures of all groups ─▶ policy suggests ─▶ coordinator decides ─▶ moves of the next epoch
 
 Groups rest for `relocationInterval` after a move, and so does the whole query after a relocation. A slot that gives
-groups away spills none in that epoch. No group moves while a migration is under way, and none where slots keep stores
-of their own. Times are event times, or the driver's clock where rows have none: see `adaptation/memories.py`.
+groups away spills none in that epoch. No group moves while a migration is under way. Where slots have stores of their
+own, groups that owe results or are closed stay (`epoch/relocation.py`). Times are event times, or the driver's clock
+where rows have none: see `adaptation/memories.py`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TypeAlias
+
 import numpy as np
 
+from watersmeet.adaptation.evening import reassigned
 from watersmeet.adaptation.figures import Floats
 from watersmeet.adaptation.group_loads import GroupLoads
 from watersmeet.adaptation.relocation_policies import (
@@ -21,21 +26,44 @@ from watersmeet.adaptation.relocation_policies import (
     moves_of_share,
     moves_to,
     policy_named,
+    share_of,
 )
-from watersmeet.plan.placement import Move
+from watersmeet.epoch.goals import Relocate
+from watersmeet.epoch.relocation import bound_between
+from watersmeet.plan.placement import Move, Placement
 from watersmeet.plan.stages import JoinPlan
-from watersmeet.plan.state_matching import differs_by_slot
+from watersmeet.state.groups import NO_GROUPS, Groups
 from watersmeet.state.manifest import Manifest
 
-OTHER_STORES = "slots keep stores of their own"
+Bound: TypeAlias = Mapping[str, Groups]
+"""By key, groups that cannot change slots now."""
+NOTHING_BOUND: Bound = {}
 UNDER_WAY = "a migration is under way"
+BOUND = "groups that owe results go to slots with the same stores only"
+COUNT_WEIGHT = 0.2
+"""The weight of the number of groups on another number of slots, where memory and CPU time have 1 each. If nothing is
+known of groups, their number decides."""
 
 
-def fixed_because(plan: JoinPlan, manifest: Manifest) -> str | None:
+def fixed_because(manifest: Manifest) -> str | None:
     """Why no group can change slots now; None if they can."""
-    if manifest.migration is not None:
-        return UNDER_WAY
-    return OTHER_STORES if differs_by_slot(plan) else None
+    return None if manifest.migration is None else UNDER_WAY
+
+
+def on_slots(placement: Placement, loads: GroupLoads, slots: int) -> Placement:
+    """The placement on another number of slots: few bytes move, and memory, CPU time and number of groups are even."""
+    if placement.slots == slots:
+        return placement
+    owners = {}
+    for key, mine in placement.owners.items():
+        size, load = np.zeros(len(mine)), np.full(len(mine), COUNT_WEIGHT / len(mine))
+        if key in loads.keys:
+            here = loads.take(np.flatnonzero(loads.key == loads.keys.index(key)))
+            size[here.group] = here.bytes
+            load[here.group] += share_of(here.bytes) + share_of(here.cpu_ns)
+        found = reassigned(np.array(mine, dtype=np.int64), load, size, slots)
+        owners[key] = tuple(found.tolist())
+    return Placement(slots, owners)
 
 
 class Relocator:
@@ -49,13 +77,13 @@ class Relocator:
         """By key, when every group last moved."""
         self._forced_bytes = 0
 
-    def suggest(self, loads: GroupLoads, at_s: float | None, hosts: int) -> Suggestion:
-        """What the policy suggests at a time."""
+    def suggest(self, loads: GroupLoads, at_s: float | None, hosts: int, bound: Bound = NOTHING_BOUND) -> Suggestion:
+        """What the policy suggests at a time. `bound` groups stay."""
         interval_s = self.settings.interval_s
         now_s = 0.0 if at_s is None else at_s
         if loads.slots < 2 or not len(loads) or (self._last_s is not None and now_s - self._last_s <= interval_s):
             return NOTHING
-        figures = ClusterFigures(loads, self._may_move(loads, now_s), hosts, self._forced_bytes)
+        figures = ClusterFigures(loads, self._rested(loads, now_s) & _unbound(loads, bound), hosts, self._forced_bytes)
         suggested = self._policy(figures, self.settings)
         if suggested.moves or suggested.forced:
             self._last_s = now_s
@@ -64,7 +92,7 @@ class Relocator:
         self._forced_bytes += sum(suggested.forced.values())
         return suggested
 
-    def _may_move(self, loads: GroupLoads, now_s: float) -> np.typing.NDArray[np.bool_]:
+    def _rested(self, loads: GroupLoads, now_s: float) -> np.typing.NDArray[np.bool_]:
         found = np.ones(len(loads), dtype=np.bool_)
         for number, key in enumerate(loads.keys):
             here = loads.key == number
@@ -82,13 +110,38 @@ class Relocator:
         return known
 
 
-def moves_asked(loads: GroupLoads, sender: int, receiver: int, share: float) -> tuple[Move, ...]:
-    """The moves that a user asks for: a share of the sender's bytes, but at least one group if it has any."""
-    figures = ClusterFigures(loads, np.ones(len(loads), dtype=np.bool_))
+def _unbound(loads: GroupLoads, bound: Bound) -> np.typing.NDArray[np.bool_]:
+    found = np.ones(len(loads), dtype=np.bool_)
+    for number, key in enumerate(loads.keys):
+        if groups := bound.get(key, NO_GROUPS):
+            here = loads.key == number
+            size = max(groups.high, 1 + int(loads.group[here].max(initial=-1)))
+            found[here] = ~groups.mask(size)[loads.group[here]]
+    return found
+
+
+def moves_wanted(
+    plan: JoinPlan, last: Manifest, loads: GroupLoads, goal: Relocate
+) -> tuple[tuple[Move, ...], str | None]:
+    """The moves of a relocation that a user or a script asks for; if there are none, the reason, if one is known."""
+    if (fixed := fixed_because(last)) is not None:
+        return (), fixed
+    bound = bound_between(plan, last, goal.sender, goal.receiver)
+    moves = moves_asked(loads, goal.sender, goal.receiver, goal.share, bound)
+    is_bound = any(groups & Groups.of(last.placement.owners[key], goal.sender) for key, groups in bound.items())
+    return moves, BOUND if is_bound and not moves else None
+
+
+def moves_asked(
+    loads: GroupLoads, sender: int, receiver: int, share: float, bound: Bound = NOTHING_BOUND
+) -> tuple[Move, ...]:
+    """The moves that a user asks for: a share of the sender's bytes, but at least one group if it has any that is not
+    bound."""
+    figures = ClusterFigures(loads, _unbound(loads, bound))
     held = float(loads.bytes_by_slot[sender])
     if moves := moves_of_share(figures, sender, receiver, share * held):
         return moves
-    mine = np.flatnonzero((loads.slot == sender) & (loads.bytes > 0))
+    mine = np.flatnonzero((loads.slot == sender) & (loads.bytes > 0) & figures.may_move)
     new = loads.slot.copy()
     new[mine[np.argsort(loads.bytes[mine], kind="stable")[:1]]] = receiver
     return moves_to(loads, new)

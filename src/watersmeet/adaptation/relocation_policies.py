@@ -6,16 +6,21 @@
 |               | (M_max - M_least)/2, the most productive groups                   |                        |
 | `active-disk` | the same                                                          | if memory is balanced, |
 |               |                                                                   | productivity is not    |
+| `thresholds`  | as `lazy-disk`, if the fullest slot is overloaded, the emptiest   | no                     |
+|               | one is not, and their difference is large (D3; 002, 20.3)         |                        |
 | `balance`     | of all slots at once, so that CPU time and memory are even, and   | no                     |
 |               | few bytes move                                                    |                        |
 | `auto`        | as `balance`, by CPU time where all slots are on one host; only   | no                     |
 |               | if the busiest slot saves more than the moves cost                |                        |
 
 A policy is a pure function of `ClusterFigures`. It suggests; the coordinator decides and the manifest records. The
-trigger of all is that of R2: the least over the most is below `threshold`.
+trigger of all but `thresholds` is that of R2: the least over the most is below `threshold`.
 
 Deviations: at the end of an epoch nothing is in flight, so the eight steps of the papers' protocol are one change of
 the manifest. `balance` is ours.
+
+Known limitation: where slots run different shapes, a group is taken to cost the same on all slots, and what receivers
+must make is not priced.
 """
 
 from __future__ import annotations
@@ -62,8 +67,11 @@ class RelocationSettings:
     """The memory budget of a slot."""
     fraction: float = 0.3
     """The share of its state that a slot is forced to spill."""
+    bounds: tuple[float, float, float] = (0.8, 0.6, 0.2)
+    """T_max, T_min, T_diff: `thresholds` moves groups if the fullest slot uses at least the first share of its memory
+    budget, the emptiest one at most the second, and they differ by at least the third."""
     dealt_bytes_min: int = DEALT_BYTES_MIN
-    """A slot with fewer closed bytes deals none of its groups out for a clean-up (`dealing.py`)."""
+    """The closed bytes of a slot from which the work of a clean-up is dealt out."""
 
     def __post_init__(self) -> None:
         policy_named(self.policy)
@@ -71,6 +79,13 @@ class RelocationSettings:
             raise OptionError(
                 f"a relocation threshold of {self.threshold} is not in (0, 1]",
                 hint="0.8 relocates when the least loaded slot has less than 80 % of the most loaded one",
+                error_class="INVALID_RELOCATION",
+            )
+        most, least, difference = self.bounds
+        if not (0 < least <= most and difference > 0):
+            raise OptionError(
+                f"relocation bounds of {most}, {least}, {difference} are not shares, the first no less than the second",
+                hint="0.8, 0.6, 0.2 relocates from a slot that uses 80 % of its budget to one that uses up to 60 %",
                 error_class="INVALID_RELOCATION",
             )
         if self.ratio < 1:
@@ -136,6 +151,25 @@ def active_disk(figures: ClusterFigures, settings: RelocationSettings) -> Sugges
     return Suggestion((), {least: amount}, reason)
 
 
+def thresholds(figures: ClusterFigures, settings: RelocationSettings) -> Suggestion:
+    """Pair-wise relocation from a slot that is overloaded to one that is not (D3; 002, 20.3).
+
+    If no slot is overloaded, nothing is to be gained. If all are, moves do not help: less state does, by a migration or
+    a spill, which others decide. The load is the share of the memory budget in use; without a budget there is none.
+    """
+    memory, budget = figures.loads.bytes_by_slot, settings.budget_bytes
+    most, least = int(np.argmax(memory)), int(np.argmin(memory))
+    if not budget:
+        return NOTHING
+    high, low = memory[most] / budget, memory[least] / budget
+    load_max, load_min, difference = settings.bounds
+    if high < load_max or low > load_min or high - low < difference:
+        return NOTHING
+    moves = moves_of_share(figures, most, least, (memory[most] - memory[least]) / 2)
+    reason = f"slot {most} uses {high:.0%} of its memory, slot {least} {low:.0%}"
+    return Suggestion(moves, {}, reason) if moves else NOTHING
+
+
 def balance(figures: ClusterFigures, settings: RelocationSettings) -> Suggestion:
     """All moves of an epoch at once, so that every key's CPU time and the memory are even."""
     return _suggestion(figures.loads, *_balanced(figures, settings, by_memory=True))
@@ -157,6 +191,7 @@ def auto(figures: ClusterFigures, settings: RelocationSettings) -> Suggestion:
 POLICIES: dict[str, RelocationPolicy] = {
     "lazy-disk": lazy_disk,
     "active-disk": active_disk,
+    "thresholds": thresholds,
     "balance": balance,
     "auto": auto,
 }
@@ -199,7 +234,7 @@ def _balanced(figures: ClusterFigures, settings: RelocationSettings, *, by_memor
     for number, key in enumerate(loads.keys):
         here = np.flatnonzero(loads.key == number)
         kinds = [loads.cpu_ns[here], loads.bytes[here]] if by_memory else [loads.cpu_ns[here]]
-        load = np.array([_share(kind) for kind in kinds])
+        load = np.array([share_of(kind) for kind in kinds])
         by_slot = _by_slot(loads.slot[here], load, loads.slots)
         if (by_slot.min(axis=1) >= settings.threshold * by_slot.max(axis=1)).all():
             continue
@@ -221,7 +256,8 @@ def _by_slot(slot: Ints, load: Floats, slots: int) -> Floats:
     return np.array([np.bincount(slot, weights=kind, minlength=slots) for kind in load])
 
 
-def _share(values: Floats) -> Floats:
+def share_of(values: Floats) -> Floats:
+    """Values as parts of their sum."""
     total = values.sum()
     return values / total if total > 0 else values
 

@@ -59,24 +59,28 @@ def fold(
     merging: Merging = DEFAULT_MERGING,
     merge: Merge = merge_in_parts,
     spilled: Spilled = NOTHING_SPILLED,
+    made: Sequence[tuple[int, Run]] = (),
     keep: Keep = lambda _, run: run,
 ) -> SlotReport:
     """The state after the epoch: old layers and arrived chunks, dead rows dropped, merged by tier, written.
 
     `keep` stores copies of arrived rows until they are written, and returns the stored run, perhaps on disk. `spilled`
-    is the state that the epoch has closed and written already. Extents closed before stay until they expire.
+    is the state that the epoch has closed and written already. Extents closed before stay until they expire. `made` are
+    rows that moved groups lacked: they are stored with the others, but have not arrived.
     """
     with tally.spent_on(SPILL_NS):
         spilled = merged_closed(plan, task, spilled, tiers, merging)
     closed = spilled.closed
     bounds = expiry_bounds(plan, task, arrived, holds_all=bool(closed))
     with tally.spent_on(INSERT_NS):
-        kept, segments = _written(plan, task, layers, arrived, tiers, merging, merge, bounds, spilled.segments, keep)
+        new = [made, *arrived]
+        kept, segments = _written(plan, task, layers, new, tiers, merging, merge, bounds, spilled.segments, keep)
     for store, run in (pair for chunk in arrived for pair in chunk):
         tally.arrived(task.stage, store, run)
     inserted = sum(run.rows for chunk in arrived for _, run in chunk)
     tally.count(INSERTED, inserted)
-    tally.count(EXPIRED, sum(layer.rows for layer in layers) + inserted - sum(layer.rows for layer in kept))
+    there = sum(layer.rows for layer in layers) + sum(run.rows for _, run in made)
+    tally.count(EXPIRED, there + inserted - sum(layer.rows for layer in kept))
     refs = {**task.segments, **{ref.name: ref for ref in segments}}
     pieces = [Piece(e, run) for layer in kept for e, (_, run) in zip(layer.extents, layer.runs, strict=True)]
     if task.clean is not None:

@@ -36,7 +36,7 @@ def open_state(plan: JoinPlan, task: SlotTask, tiers: Tiers, tally: Tally) -> li
     dead = {extent.segment for extent in task.extents} - by_segment.keys() - others - task.foreign
     tally.count(EXPIRED, expired_rows)
     with tally.spent_on(EXPIRE_NS):
-        tiers.leave(dead, task_name(task.epoch, task.stage, task.slot))
+        tiers.leave(dead | task.dropped, task_name(task.epoch, task.stage, task.slot))
         copies.forget_missing(str(tiers.durable))
     layers, stores = [], stores_of(plan, task)
     for name, extents in by_segment.items():

@@ -207,14 +207,14 @@ def _all_results(node: NodePlan, rows: Rows, scratch: Scratch) -> Iterator[Joine
     """All combinations of stored rows of a node's inputs: rows of the smallest input probe the others. Each run would
     probe all runs of another input, so these are merged before."""
     stores = range(node.first_store, node.first_store + len(node.inputs))
-    inputs = [_merged(store, rows[store], scratch) for store in stores]
+    inputs = [merged_of_store(store, rows[store], scratch) for store in stores]
     origin = min(range(len(inputs)), key=lambda i: sum(run.rows for run in inputs[i]))
     targets = [[] if i == origin else runs for i, runs in enumerate(inputs)]
     for run in inputs[origin]:
         yield from probe(node, origin, run, targets)
 
 
-def _merged(store: int, runs: list[Run], scratch: Scratch) -> list[Run]:
+def merged_of_store(store: int, runs: list[Run], scratch: Scratch) -> list[Run]:
     return [scratch.keep(store, run) for run in merge_in_parts(runs)] if len(runs) > 1 else runs
 
 

@@ -27,6 +27,7 @@ from watersmeet.engine.inbox import chunks, deltas_of
 from watersmeet.engine.layers import Layer
 from watersmeet.engine.marks import not_all_new
 from watersmeet.engine.mjoin import probe
+from watersmeet.engine.moved_groups import rows_lacking
 from watersmeet.engine.on_demand import Missing
 from watersmeet.engine.opening import open_state, read_state
 from watersmeet.engine.owed import owed_at_expiry, owed_in_groups
@@ -81,17 +82,19 @@ def step(
         scratch = Scratch(tiers.folder_of_scratch(), cleanup)
         inbox = _deltas(plan, task, cut(frames), tally, scratch)
         spilled = Spilled(layers)
+        made: list[tuple[int, Run]] = []
         if plan.stages[task.stage].hops:
             arrived = yield from _run_hops(plan, task, layers, inbox, tiers, tally, scratch)
         else:
             with tally.spent_on(SPILL_NS):
                 spilled = close_groups(plan, task, layers, tiers)
             tally.count(SPILLED_BYTES, spilled.bytes_of(task.epoch + 2))
+            made = _made(plan, task, spilled.layers, tally, scratch)
             run = _run_sides if plan.stages[task.stage].successors else _run_nodes
-            arrived = yield from run(plan, task, spilled, inbox, tiers, tally, scratch)
+            arrived = yield from run(plan, task, spilled, made, inbox, tiers, tally, scratch)
         copies = Scratch(tiers.folder_of_scratch(), cleanup)
         merge = merging_of(plan, task.stage)
-        report = fold(plan, task, spilled.layers, arrived, tiers, tally, merging, merge, spilled, copies.keep)
+        report = fold(plan, task, spilled.layers, arrived, tiers, tally, merging, merge, spilled, made, copies.keep)
         return report_of_building(report) if plan.stages[task.stage].is_built else report
 
 
@@ -128,6 +131,7 @@ def _run_nodes(
     plan: JoinPlan,
     task: SlotTask,
     spilled: Spilled,
+    made: Sequence[tuple[int, Run]],
     inbox: Iterable[list[list[Run]]],
     tiers: Tiers,
     tally: Tally,
@@ -135,10 +139,14 @@ def _run_nodes(
 ) -> Generator[Emitted, None, Arrived]:
     """A stage of nodes that share a key: each chunk is joined before the next is taken in.
 
-    Owed results of expiring rows are emitted before, those of the task's range of groups (if it has one) afterwards.
+    `made` are rows of stores that groups lacked. Owed results of expiring rows are emitted before, those of the task's
+    range of groups (if it has one) afterwards.
     """
     stage = plan.stages[task.stage]
-    work = Work(stage.shape(task.slot), _runs_by_store(spilled.layers, len(stores_of(plan, task))), scratch, tally)
+    stores = _runs_by_store(spilled.layers, len(stores_of(plan, task)))
+    for store, run in made:
+        stores[store].append(run)
+    work = Work(stage.shape(task.slot), stores, scratch, tally)
     work.skips_new = stage.is_marked and not stage.feeds
     if lacks := lacking(plan, task.stage, task.slot):
         work.missing = Missing(work.nodes, lacks, pinned_runs(plan, task, tiers), plan.partitions)
@@ -169,12 +177,13 @@ def _run_sides(
     plan: JoinPlan,
     task: SlotTask,
     spilled: Spilled,
+    _made: Sequence[tuple[int, Run]],
     inbox: Iterable[list[list[Run]]],
     _: Tiers,
     tally: Tally,
     scratch: Scratch,
 ) -> Generator[Emitted, None, Arrived]:
-    """A stage whose groups are handed over to another plan. Nothing is owed there."""
+    """A stage whose groups are handed over to another plan. Nothing is owed there, and no group changes slots."""
     sides = Sides(plan, task, _runs_by_store(spilled.layers, len(stores_of(plan, task))), scratch, tally)
     arrived: Arrived = []
     for deltas in inbox:
@@ -187,6 +196,18 @@ def _run_sides(
             arrived.append(sides.handed_over(*task.completes))
         _count_built(tally, arrived[-1])
     return arrived
+
+
+def _made(
+    plan: JoinPlan, task: SlotTask, layers: Sequence[Layer], tally: Tally, scratch: Scratch
+) -> list[tuple[int, Run]]:
+    """The rows of stores that groups lack which have come from a slot of another shape."""
+    if not task.lacks:
+        return []
+    with tally.spent_on(BUILD_NS):
+        made = rows_lacking(plan, task, _runs_by_store(layers, len(stores_of(plan, task))), scratch)
+    _count_built(tally, made)
+    return made
 
 
 def _count_built(tally: Tally, rows: Sequence[tuple[int, Run]]) -> None:

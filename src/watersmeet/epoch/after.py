@@ -6,7 +6,7 @@ idle streams do not change.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -20,7 +20,7 @@ from watersmeet.errors import CheckpointError
 from watersmeet.plan.aggregate import OutputMode
 from watersmeet.plan.completion import to_complete
 from watersmeet.plan.fingerprint import plan_text
-from watersmeet.plan.placement import Placement, reassigned
+from watersmeet.plan.placement import Placement
 from watersmeet.plan.probe_orders import orders_as_texts, orders_from_texts
 from watersmeet.plan.stages import JoinPlan, plan_join
 from watersmeet.plan.state_matching import differs_by_slot, shape_count, store_names
@@ -84,20 +84,15 @@ def initial_manifest(plan: JoinPlan, slots: int, asked: str | None = None) -> Ma
     return replace(found, asked=asked)
 
 
-def resumed(plan: JoinPlan, manifest: Manifest, slots: int, placement: Placement | None = None) -> Manifest:
-    """The state placed on the slots of this run: with as few moves as possible, if their number has changed. State
-    without a store in the plan is refused: its results would be lost."""
+def resumed(plan: JoinPlan, manifest: Manifest, placed_by: Callable[[Manifest], Placement]) -> Manifest:
+    """The state placed on the slots of this run. Where slots have stores of their own, it stays where it is until an
+    epoch can move it (`epoch/relocation.py`). State without a store in the plan is refused: its results would be
+    lost."""
     _require_stores(plan, manifest)
     _require_places(plan, manifest)
-    if manifest.slots != slots and differs_by_slot(plan):
-        raise CheckpointError(
-            f"the checkpoint has {manifest.slots} slots with plans of their own, this run {slots}",
-            hint="keep the number of slots, or give all slots one plan from the start",
-        )
-    if placement is None:
-        placement = manifest.placement
-        if placement.slots != slots:
-            placement = reassigned(placement, _keys(plan), slots)
+    if any(manifest.extents) and differs_by_slot(plan):
+        return manifest
+    placement = placed_by(manifest)
     return placed(manifest, placement)
 
 

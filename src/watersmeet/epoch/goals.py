@@ -90,6 +90,6 @@ class Abort:
     reason: str
 
 
-Asked: TypeAlias = Migrate | ChangeQuery | Relocate | SpillShare | Abort
+Asked: TypeAlias = CleanUp | Migrate | ChangeQuery | Relocate | SpillShare | Abort
 """What a running query may be asked for."""
 Goal: TypeAlias = Rest | JoinBatch | CleanUp | Migrate | ChangeQuery | Relocate | SpillShare | Abort

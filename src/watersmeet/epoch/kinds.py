@@ -75,6 +75,8 @@ class Cleaning:
     moves: tuple[Move, ...] = ()
     entry: int | None = None
     """The number of its entry in the rehearsal script, if it has one."""
+    slots: int | None = None
+    """The number of slots from then on, if it changes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from watersmeet.epoch.kinds import Build, Cleaning, Epoch
+from watersmeet.plan.stages import JoinPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,22 @@ class Held:
     resident_bytes: int = 0
     active_bytes: int = 0
     closed_bytes: int = 0
+
+
+def shares_in(epoch: Epoch, plan: JoinPlan, memory: MemoryShares | None) -> MemoryShares | None:
+    """The bytes in memory when an epoch ends. A build gets none: the state of the old plan stays in memory until the
+    epoch after it. So does the state of slots whose number changes."""
+    match epoch:
+        case Build(new) if memory is not None:
+            return no_memory(new, memory)
+        case Cleaning(slots=int(slots)) if memory is not None:
+            return no_memory(plan, memory, slots)
+    return memory
+
+
+def no_memory(plan: JoinPlan, memory: MemoryShares, slots: int | None = None) -> MemoryShares:
+    """No byte for any slot, perhaps of another number of slots."""
+    return replace(memory, by_slot=[[0] * plan.stage_count] * (len(memory.by_slot) if slots is None else slots))
 
 
 def memory_shares(accounts: Sequence[int], held: Sequence[Sequence[Held]]) -> list[list[int]]:

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from watersmeet.epoch.kinds import Build, Epoch, Switch, moves_of
+from watersmeet.epoch.kinds import Build, Cleaning, Epoch, Switch, moves_of
+from watersmeet.epoch.relocation import relocated
 from watersmeet.plan.buckets import bucket_width_us
 from watersmeet.plan.carrying import Carry
 from watersmeet.plan.handover import is_handed_over, left_behind
@@ -19,7 +20,7 @@ from watersmeet.plan.partitioning import even_assignment
 from watersmeet.plan.placement import Placement
 from watersmeet.plan.stages import JoinPlan
 from watersmeet.plan.state_matching import Built, leaf_stores, pins, store_names
-from watersmeet.state.manifest import ExtentRef, Manifest, MigrationState, SlotState, moved, within
+from watersmeet.state.manifest import ExtentRef, Manifest, MigrationState, SlotState, within
 
 T = TypeVar("T")
 
@@ -28,7 +29,7 @@ def ready_to_run(manifest: Manifest, plan: JoinPlan, epoch: Epoch) -> Manifest:
     """The state on which an epoch runs: groups have moved, or what the epoch builds has its place."""
     if isinstance(epoch, Build | Switch):
         return ready_to_build(manifest, plan, epoch)
-    return moved(manifest, moves_of(epoch))
+    return relocated(manifest, plan, moves_of(epoch), epoch.slots if isinstance(epoch, Cleaning) else None)
 
 
 def ready_to_build(manifest: Manifest, old: JoinPlan, epoch: Build | Switch) -> Manifest:

@@ -81,11 +81,6 @@ class BatchCame:
 
 
 @dataclass(frozen=True, slots=True)
-class CleanUpAsked:
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class AdaptationAsked:
     goal: Asked
 
@@ -147,7 +142,6 @@ class Stopped:
 Event: TypeAlias = (
     Started
     | BatchCame
-    | CleanUpAsked
     | AdaptationAsked
     | SourcesSilent
     | Decided
@@ -278,8 +272,6 @@ def advance(state: State, event: Event) -> Advanced:
             return _started(_expecting(state, Phase.NEW), event)
         case BatchCame():
             return _batch_came(_expecting(state, Phase.IDLE), event)
-        case CleanUpAsked(reason):
-            return _decide(_expecting(state, Phase.IDLE), CleanUp(reason))
         case AdaptationAsked(goal):
             return _decide(_expecting(state, Phase.IDLE), goal)
         case SourcesSilent():

@@ -100,6 +100,10 @@ class SlotTask:
     """In a build epoch: whether results of the topmost node, or of the hops, are sent on."""
     completes: tuple[int, int] | None = None
     """A range of groups: the rows of these that stores lack are added after the join."""
+    lacks: tuple[tuple[int, Groups], ...] = ()
+    """Stores, and groups that come from slots without such a store: their rows are made before the join."""
+    dropped: frozenset[str] = frozenset()
+    """Segments that nobody needs any more, since groups have left all their stores. They leave memory."""
     handed_over: int = 0
     """Groups below this number are run by the plan to which groups are handed over (`plan/handover.py`)."""
     is_old: bool = False

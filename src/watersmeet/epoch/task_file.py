@@ -124,7 +124,8 @@ def _task_value(task: SlotTask) -> dict[str, Any]:
     value["reads"] = [[extent_values(extent) for extent in part] for part in task.reads]
     value["segments"] = [[ref.name, ref.bytes, ref.crc] for ref in task.segments.values()]
     value["groups"] = task.groups.edges
-    value["foreign"] = sorted(task.foreign)
+    value["lacks"] = [[store, groups.edges] for store, groups in task.lacks]
+    value["foreign"], value["dropped"] = sorted(task.foreign), sorted(task.dropped)
     return value
 
 
@@ -133,7 +134,8 @@ def _task(value: dict[str, Any]) -> SlotTask:
     value["reads"] = tuple(tuple(map(extent_of, part)) for part in value["reads"])
     value["segments"] = {entry[0]: SegmentRef(*entry) for entry in value["segments"]}
     value["groups"] = Groups.of_edges(value["groups"])
-    value["foreign"] = frozenset(value["foreign"])
+    value["lacks"] = tuple((store, Groups.of_edges(edges)) for store, edges in value["lacks"])
+    value["foreign"], value["dropped"] = frozenset(value["foreign"]), frozenset(value["dropped"])
     for name in ("holds", "spill"):
         value[name] = tuple(value[name])
     value["sketches"] = tuple(map(tuple, value["sketches"]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from watersmeet.epoch.frontiers import Debt, debts, frontier, frontier_of_stage, holds
@@ -17,17 +17,20 @@ from watersmeet.epoch.kinds import (
     Epoch,
     Spill,
     has_rows,
+    moves_of,
     orders_of,
     stages_of,
 )
 from watersmeet.epoch.memory_shares import MemoryShares
 from watersmeet.epoch.owing import extents_of_stage
+from watersmeet.epoch.relocation import Lacks, lacking_groups, unused
 from watersmeet.epoch.task import SlotTask
 from watersmeet.plan.completion import pinned
 from watersmeet.plan.handover import is_handed_over
 from watersmeet.plan.spillable import kept_because
 from watersmeet.plan.stages import Index, JoinPlan
 from watersmeet.plan.state_matching import Feed
+from watersmeet.state.file_names import slot_of
 from watersmeet.state.groups import NO_GROUPS, Groups
 from watersmeet.state.manifest import ExtentRef, Manifest, within
 from watersmeet.state.shares import byte_shares, foreign_files
@@ -41,17 +44,23 @@ def tasks_of(
     sketches: tuple[KeyClasses, ...] = (),
 ) -> dict[int, list[SlotTask]]:
     """The tasks of the epoch after `before`, by stage, one per slot; the attempt fills in its own name. `memory` limits
-    the bytes in memory. Arriving rows are sketched by the key classes of
-    `sketches`. An order to spill or clean up a stage that cannot spill raises a ValueError."""
+    the bytes in memory. Arriving rows are sketched by the key classes of `sketches`. An order to spill or clean up a
+    stage that cannot spill, or to spill groups whose stores are not made yet, raises a ValueError."""
+    owed, lacks = debts(plan, before), lacking_groups(plan, moves_of(epoch))
+    dropped = unused(before) if moves_of(epoch) else frozenset()
     for order in orders_of(epoch):
         if (reason := kept_because(plan, order.stage)) is not None:
             raise ValueError(f"the state of stage {order.stage} does not spill: {reason} ({order})")
-    owed = debts(plan, before)
+        came = (groups for _, groups in _lacking(plan, order.stage, order.slot, lacks))
+        if isinstance(order, Spill) and any(group in groups for groups in came for group in order.groups):
+            raise ValueError(f"groups do not spill in the epoch in which they change shape ({order})")
     tasks = {}
     for stage in stages_of(plan, epoch):
-        made = [_task(plan, before, epoch, stage, slot, owed, memory) for slot in range(before.slots)]
+        made = [_task(plan, before, epoch, stage, slot, owed, lacks, memory) for slot in range(before.slots)]
         if sketches and has_rows(epoch):
             made = [replace(task, sketches=sketches) for task in made]
+        if dropped:
+            made = [replace(task, dropped=_of_slot(task.slot, len(made), dropped)) for task in made]
         tasks[stage] = _sharing(made)
     if feeds := feeds_in(epoch):
         number = feeding_stage(plan, epoch)
@@ -67,6 +76,10 @@ def _sharing(tasks: Sequence[SlotTask]) -> list[SlotTask]:
         return list(tasks)
     parts = zip(tasks, shares, foreign_files(held), strict=True)
     return [replace(task, shares=mine, foreign=foreign) if mine else task for task, mine, foreign in parts]
+
+
+def _of_slot(slot: int, slots: int, names: Iterable[str]) -> frozenset[str]:
+    return frozenset(name for name in names if slot_of(name) % slots == slot)
 
 
 def feeds_in(epoch: Epoch) -> tuple[Feed, ...]:
@@ -109,6 +122,7 @@ def _task(
     stage: int,
     slot: int,
     owed: Sequence[Debt],
+    lacks: Lacks,
     memory: MemoryShares | None,
 ) -> SlotTask:
     groups = stage == len(plan.stages)
@@ -141,9 +155,16 @@ def _task(
         build=build,
         joins=joins,
         completes=epoch.completes if isinstance(epoch, Batch) else chunk,
+        lacks=() if groups else _lacking(plan, stage, slot, lacks),
         handed_over=_fed(before) if is_handed_over(plan) else 0,
         is_old=isinstance(epoch, Build | Backfill | Complete),
     )
+
+
+def _lacking(plan: JoinPlan, stage: int, slot: int, lacks: Lacks) -> tuple[tuple[int, Groups], ...]:
+    missing = lacks.get(slot, {})
+    layouts = plan.layouts(stage, slot) if missing else []
+    return tuple((number, groups) for number, layout in enumerate(layouts) if (groups := missing.get(layout.name)))
 
 
 def named(task: SlotTask, attempt: str) -> SlotTask:

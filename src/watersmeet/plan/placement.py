@@ -66,24 +66,10 @@ def still_due(moves: Iterable[Move], placement: Placement) -> tuple[Move, ...]:
     return tuple(found)
 
 
-def reassigned(placement: Placement, keys: Iterable[str], slots: int) -> Placement:
-    """The placement on another number of slots: as many groups for each, and as few as possible change slots. Keys that
-    it does not have are placed evenly."""
-    even = even_assignment(placement.partitions, slots)
-    owners = {key: _reassigned(placement.owners[key], slots) if key in placement.owners else even for key in keys}
-    return Placement(slots, owners)
-
-
-def _reassigned(owners: Owners, slots: int) -> Owners:
-    room = [len(owners) * (slot + 1) // slots - len(owners) * slot // slots for slot in range(slots)]
-    found: list[int | None] = []
-    for slot in owners:
-        stays = slot < slots and room[slot] > 0
-        if stays:
-            room[slot] -= 1
-        found.append(slot if stays else None)
-    free = (slot for slot in range(slots) for _ in range(room[slot]))
-    return tuple(next(free) if slot is None else slot for slot in found)
+def groups_moved(before: Placement, after: Placement) -> int:
+    """The number of groups that have changed slots, over the keys that both have."""
+    pairs = ((mine, after.owners[key]) for key, mine in before.owners.items() if key in after.owners)
+    return sum(a != b for old, new in pairs for a, b in zip(old, new, strict=True))
 
 
 def to_lists(owners: Owners) -> list[list[int]]:

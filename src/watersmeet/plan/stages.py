@@ -338,7 +338,7 @@ def exchanges(stages: Sequence[StagePlan]) -> list[object]:
             s.key,
             s.feeds,
             [(hop.rows, hop.targets, hop.feeds) for hop in s.hops],
-            [(streams_of(layout.tree), layout.sources) for layout in s.inputs],
+            [(streams_of(layout.tree), layout.sources, layout.trail) for layout in s.inputs],
         )
         for s in stages
     ]

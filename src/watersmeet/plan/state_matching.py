@@ -94,9 +94,14 @@ def shape_count(plan: JoinPlan) -> int:
 
 
 def differs_by_slot(plan: JoinPlan) -> bool:
-    """Whether slots have shapes of their own, now or in the plan that they change from or to."""
-    is_different = any(len(set(stage.shapes)) > 1 or len(set(stage.successors)) > 1 for stage in plan.stages)
-    return is_different or (plan.since is not None and differs_by_slot(plan.since))
+    """Whether slots have stores of their own, now or in the plan that they change from or to."""
+    return len({frozenset(store_names(plan, slot)) for slot in range(shape_count(plan))}) > 1
+
+
+def stores_by_slot(plan: JoinPlan, key: str) -> list[frozenset[StoreName]]:
+    """The stores under a key, by slot; they repeat from then on."""
+    slots = range(shape_count(plan))
+    return [frozenset(name for name in store_names(plan, slot) if name.key == key) for slot in slots]
 
 
 def store_names(plan: JoinPlan, slot: int) -> set[StoreName]:

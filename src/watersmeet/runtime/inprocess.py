@@ -13,9 +13,8 @@ from typing import Any
 import pyarrow as pa
 
 from watersmeet.adaptation.clean_up import BYTES_AT_ONCE
-from watersmeet.adaptation.coordinator import ASKED_FOR, Coordinator
+from watersmeet.adaptation.coordinator import ASKED_FOR
 from watersmeet.adaptation.migration import AUTO, strategy_named
-from watersmeet.adaptation.pace import Pace
 from watersmeet.epoch import protocol
 from watersmeet.epoch.after import Clock, initial_manifest, left_over, manifest_after, plan_from_text, resumed
 from watersmeet.epoch.driving import Drive, handlers_of
@@ -53,12 +52,7 @@ class InProcessQuery:
         if known is not None and was_migrated(known, self.plan):
             self.plan = plan_from_text(query, known, given.partitions, given.mode)
         self.slots = Slots(query, self.plan, self.checkpoint, given)
-        budget, policy = given.memory_budget_bytes, given.spill
-        self.coordinator = Coordinator(
-            self.plan, given.slots, budget, policy, reoptimizer=given.reoptimizer, relocator=given.relocator
-        )
-        self.coordinator.pace = Pace(given.rows_at_once)
-        self.coordinator.expect_hosts(given.hosts)
+        self.coordinator = given.coordinator(self.plan)
         self.log: BatchLog = LogInFiles(self.checkpoint.spark_log) if given.keeps_log else LogInMemory()
         self.attempts = Attempts(self.checkpoint, given.cut)
         self.events: Sequence[Event] = ()
@@ -73,6 +67,8 @@ class InProcessQuery:
         self._shown: list[pa.Table] = []
         self._dealt: tuple[Manifest | None, Manifest] | None = None
         self._changing: Build | Switch | None = None
+        self._unnamed: set[str] = set()
+        """Segments of the last epoch that its manifest does not name: their groups were handed over at once."""
         self.drive = Drive(handlers_of(self))
         last = self.checkpoint.latest(self.plan)
         is_acknowledged = last is not None and self.checkpoint.is_acknowledged(last.epoch)
@@ -135,7 +131,7 @@ class InProcessQuery:
         yield from self.recovery()
         self._clean = {"bytes_at_once": bytes_at_once, "kept_slots": kept_slots}
         self._epochs_left = epochs_max
-        yield from self.drive.steps(protocol.CleanUpAsked(ASKED_FOR))
+        yield from self.drive.steps(protocol.AdaptationAsked(protocol.CleanUp(ASKED_FOR)))
         self._epochs_left = None
 
     def migrating(self, plan: JoinPlan, strategy: str = AUTO) -> Iterator[protocol.Command]:
@@ -164,12 +160,9 @@ class InProcessQuery:
     def _before(self, last: Manifest | None) -> Manifest:
         if self._dealt is not None and self._dealt[0] is last:
             return self._dealt[1]
-        given = self.setup
-        manifest = initial_manifest(self.plan, given.slots) if last is None else last
-        keys = (self.plan.key_of_stage(stage) for stage in range(self.plan.stage_count))
-        is_start = last is None or last is self._start.last
-        placement = given.placement(keys) if is_start and given.placement is not None else None
-        self._dealt = last, resumed(self.plan, manifest, given.slots, placement)
+        manifest = initial_manifest(self.plan, self.setup.slots) if last is None else last
+        given = self.setup.placement if last is None or last is self._start.last else None
+        self._dealt = last, resumed(self.plan, manifest, given or self.coordinator.placement)
         return self._dealt[1]
 
     # The handlers of commands
@@ -203,6 +196,7 @@ class InProcessQuery:
         self._reports, self.events = reports, self.coordinator.events(epoch, before, reports)
         after = manifest_after(after_plan, before, epoch, outcome, self._clock, events=self.events, results_in=place)
         remove_results(self.slots.results, left_over(outcome, after))
+        self._unnamed = outcome.segments - after.segments.keys()
         return protocol.JobDone(after)
 
     def _sweep_memory(self, memory: Path, before: Manifest) -> None:
@@ -238,9 +232,9 @@ class InProcessQuery:
         return protocol.Acknowledged()
 
     def _discard(self, command: protocol.Discard) -> None:
-        self.checkpoint.discard(command.older, command.newer)
+        self.checkpoint.discard(command.older, command.newer, self._unnamed)
         older = {} if command.older is None else command.older.segments
-        self._drops.note(command.newer.epoch, older.keys() - command.newer.segments.keys())
+        self._drops.note(command.newer.epoch, (older.keys() | self._unnamed) - command.newer.segments.keys())
 
     def _look(self, _: protocol.Look) -> protocol.Event:
         return protocol.Looked(self.checkpoint.files())

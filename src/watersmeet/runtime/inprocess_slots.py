@@ -10,7 +10,9 @@ from typing import Literal, Protocol, TypeVar
 
 import pyarrow as pa
 
+from watersmeet.adaptation.coordinator import Coordinator
 from watersmeet.adaptation.migration import ROWS_AT_ONCE
+from watersmeet.adaptation.pace import Pace
 from watersmeet.adaptation.relocating import Relocator
 from watersmeet.adaptation.reoptimizer import Reoptimizing
 from watersmeet.adaptation.spilling import SpillSettings
@@ -85,7 +87,7 @@ class Setup:
     that was not sent are lost with the runner."""
     keeps_log: bool = True
     """Whether Spark's log is written in its place. If not, no other runner can continue in the folder."""
-    placement: Callable[[Iterable[str]], Placement] | None = None
+    placement: Callable[[Manifest], Placement] | None = None
     """The slot of each group, by key; None: as in the checkpoint, or evenly."""
     rows_at_once: int = ROWS_AT_ONCE
     """The most stored rows that one epoch of a migration reads."""
@@ -93,6 +95,14 @@ class Setup:
     """Changes the plan while the query runs."""
     relocator: Relocator | None = None
     """Changes the slots of groups while the query runs."""
+
+    def coordinator(self, plan: JoinPlan) -> Coordinator:
+        """The coordinator of a run that begins by this plan."""
+        budget, spill = self.memory_budget_bytes, self.spill
+        found = Coordinator(plan, self.slots, budget, spill, reoptimizer=self.reoptimizer, relocator=self.relocator)
+        found.pace = Pace(self.rows_at_once)
+        found.expect_hosts(self.hosts)
+        return found
 
     @property
     def results_in(self) -> Literal["sink", "checkpoint"]:

@@ -316,8 +316,11 @@ class Checkpoint:
             return BEFORE_FIRST_EPOCH, BEFORE_FIRST_EPOCH
         return (last if self.is_acknowledged(last) else last - 1), last
 
-    def discard(self, older: Manifest | None, newer: Manifest) -> None:
-        """Remove files that only `older` names; call it when `newer` is acknowledged."""
+    def discard(self, older: Manifest | None, newer: Manifest, unnamed: Iterable[str] = ()) -> None:
+        """Remove files that only `older` names, and segments of the epoch that `newer` does not name; call it when
+        `newer` is acknowledged."""
+        for name in unnamed:
+            remove(self.segments / name)
         if older is None:
             return
         for name in older.segments.keys() - newer.segments.keys():

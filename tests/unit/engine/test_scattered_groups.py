@@ -1,7 +1,7 @@
 """Slots that own any groups, not neighbouring ones: as few layers, no copies for nothing, and bytes counted once."""
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -42,9 +42,9 @@ def scattered(slots: int, seed: int) -> tuple[int, ...]:
     return tuple(random.Random(seed).sample(even_assignment(PARTITIONS, slots), PARTITIONS))
 
 
-def placed_by(assignment: tuple[int, ...]) -> Callable[[Iterable[str]], Placement]:
+def placed_by(assignment: tuple[int, ...]) -> Callable[[Manifest], Placement]:
     """The same slot of every group under all keys."""
-    return lambda keys: Placement(max(assignment) + 1, dict.fromkeys(keys, assignment))
+    return lambda manifest: Placement(max(assignment) + 1, dict.fromkeys(manifest.placement.owners, assignment))
 
 
 def layers(manifest: Manifest) -> tuple[int, int]:

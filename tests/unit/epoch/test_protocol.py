@@ -13,9 +13,9 @@ from watersmeet.epoch.kinds import Batch, Cleaning, Closing, Epoch, Takeover
 from watersmeet.epoch.protocol import (
     Acknowledge,
     Acknowledged,
+    AdaptationAsked,
     BatchCame,
     CleanUp,
-    CleanUpAsked,
     Command,
     Commit,
     Committed,
@@ -70,7 +70,6 @@ AWAITED: dict[type, Phase] = {
     Started: Phase.NEW,
     Looked: Phase.LOOKING,
     BatchCame: Phase.IDLE,
-    CleanUpAsked: Phase.IDLE,
     SourcesSilent: Phase.IDLE,
     Decided: Phase.DECIDING,
     JobDone: Phase.RUNNING,
@@ -82,7 +81,6 @@ ORDINARY: list[Event] = [
     Started(LAST, True, LOG),
     Looked(SEEN),
     batch_came(0),
-    CleanUpAsked("why"),
     SourcesSilent(),
     Decided(BATCH),
     Decided(None),
@@ -147,7 +145,8 @@ def test_a_fenced_driver_says_which_epoch_it_lost():
 
 @pytest.mark.parametrize("epoch", [BATCH, Cleaning((), "why"), Closing(7)], ids=named)
 def test_the_commands_of_an_epoch_come_in_order(epoch: Epoch):
-    goals = {Batch: (batch_came(3), JoinBatch(3, offsets_of(3))), Cleaning: (CleanUpAsked("why"), CleanUp("why"))}
+    clean_up = AdaptationAsked(CleanUp("why"))
+    goals = {Batch: (batch_came(3), JoinBatch(3, offsets_of(3))), Cleaning: (clean_up, clean_up.goal)}
     event, goal = goals.get(type(epoch), (SourcesSilent(), Rest(is_silent=True)))
     idle = State(Phase.IDLE, last=LAST)
     state, given = play(event, Decided(epoch), JobDone(NEXT), Committed(), Sent(), Acknowledged(), state=idle)
@@ -231,7 +230,7 @@ def test_after_epochs_without_a_batch_the_first_batch_is_joined():
 def test_a_clean_up_goes_on_until_nothing_is_left_to_decide():
     idle, cleaning = State(Phase.IDLE, last=LAST), Cleaning((), "why")
     epoch = [Decided(cleaning), JobDone(NEXT), Committed(), Sent(), Acknowledged()]
-    state, given = play(CleanUpAsked("why"), *epoch, *epoch, Decided(None), state=idle)
+    state, given = play(AdaptationAsked(CleanUp("why")), *epoch, *epoch, Decided(None), state=idle)
     assert [command.goal for commands in given for command in commands if isinstance(command, Decide)] == [
         CleanUp("why")
     ] * 3

@@ -93,7 +93,8 @@ def test_documents_have_the_table(document, of):
     text = (ROOT / document).read_text()
     table = text[text.index("\n## Options\n") :].split("\n## ", 2)[1]
     rows = [line for line in table.splitlines() if line.startswith("| `")]
-    expected = [f"| `{option.name}`{of} | {option.default_text} | {option.meaning} |" for option in KNOWN.values()]
+    shown = [option for option in KNOWN.values() if of or not option.is_special]
+    expected = [f"| `{option.name}`{of} | {option.default_text} | {option.meaning} |" for option in shown]
     assert [row for row in rows if " | writer | " not in row] == expected
 
 

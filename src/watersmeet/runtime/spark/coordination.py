@@ -50,6 +50,7 @@ def relocator_of(options: JoinOptions) -> Relocator | None:
             policy=options.relocation,
             threshold=options.relocation_threshold,
             interval_s=options.relocation_interval_s,
+            bounds=options.relocation_bounds,
             ratio=options.active_disk_ratio,
             limit_bytes=options.active_disk_limit_bytes,
             budget_bytes=options.memory_budget_bytes,

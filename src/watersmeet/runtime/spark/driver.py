@@ -70,6 +70,8 @@ class EpochDriver:
         self._record = EpochRecord(self._outside)
         self._unreported: list[Event] = []
         self._changing: Build | Switch | None = None
+        self._unnamed: set[str] = set()
+        """Segments of the last epoch that its manifest does not name: their groups were handed over at once."""
         last = checkpoint.latest(self.plan)
         is_acknowledged = last is not None and checkpoint.is_acknowledged(last.epoch)
         self._start = protocol.Started(last, is_acknowledged, checkpoint.spark_log.end(last))
@@ -113,7 +115,7 @@ class EpochDriver:
         Raises Stopped when the query is stopped meanwhile; the remaining results stay owed. After any other failure
         the query continues from the durable state, as after a crash.
         """
-        return self._between_batches(protocol.CleanUpAsked(reason))
+        return self.adapt(protocol.CleanUp(reason))
 
     def adapt(self, goal: protocol.Asked) -> int:
         """Reach a goal, and return the number of results emitted meanwhile. Raises as `clean_up`."""
@@ -192,6 +194,7 @@ class EpochDriver:
         clock = Clock(now_ms(), outside.idle_timeout_ms, self._started_ms)
         after = manifest_after(plan, before, epoch, outcome, clock, events=events, results_in=outside.results.place)
         remove_results(outside.results.folder, left_over(outcome, after))
+        self._unnamed = outcome.segments - after.segments.keys()
         self._record.ran = Ran(epoch, before, outcome, events, Times(started, time.monotonic()))
         return protocol.JobDone(after)
 
@@ -221,8 +224,8 @@ class EpochDriver:
 
     def _discard(self, command: protocol.Discard) -> None:
         older = {} if command.older is None else command.older.segments
-        self._drops.note(command.newer.epoch, older.keys() - command.newer.segments.keys())
-        self._outside.checkpoint.discard(command.older, command.newer)
+        self._drops.note(command.newer.epoch, (older.keys() | self._unnamed) - command.newer.segments.keys())
+        self._outside.checkpoint.discard(command.older, command.newer, self._unnamed)
 
     def _look(self, _: protocol.Look) -> protocol.Event:
         return protocol.Looked(self._outside.files())
@@ -238,7 +241,7 @@ class EpochDriver:
         """The state, distributed over the slots of this run."""
         slots = self.coordinator.slots
         found = initial_manifest(self.plan, slots, self.coordinator.wishes.asked) if last is None else last
-        return resumed(self.plan, found, slots)
+        return resumed(self.plan, found, self.coordinator.placement)
 
     @property
     def _rowless(self) -> SparkSession:

@@ -41,6 +41,21 @@ def number(name: str, bounds: str, fits: Callable[[float], bool], hint: str) -> 
     return parse
 
 
+def numbers(name: str, count: int, hint: str) -> Callable[[str, Given], tuple[float, ...]]:
+    """A parser of some positive numbers with commas between them."""
+
+    def parse(text: str, _: Given) -> tuple[float, ...]:
+        try:
+            found = tuple(float(part) for part in text.split(","))
+        except ValueError:
+            found = ()
+        if len(found) != count or not all(0 < value < float("inf") for value in found):
+            raise OptionError(f"option {name} must be {count} positive numbers with commas, not '{text}'", hint=hint)
+        return found
+
+    return parse
+
+
 def named(name: str, read: Callable[[str], Any]) -> Callable[[str, Given], Any]:
     """A parser of a duration or a size; its errors name the option."""
 

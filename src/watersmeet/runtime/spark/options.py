@@ -21,7 +21,7 @@ from watersmeet.optimizer.strategies import AUTO
 from watersmeet.plan.partitioning import DEFAULT_PARTITIONS, PARTITIONS_MAX
 from watersmeet.plan.spillable import INTERVALS
 from watersmeet.runtime.spark.memory import DEFAULT_LOCATION, budget_per_slot
-from watersmeet.runtime.spark.option_parsers import Given, expected_rows, named, number, one_of, whole
+from watersmeet.runtime.spark.option_parsers import Given, expected_rows, named, number, numbers, one_of, whole
 from watersmeet.runtime.spark.option_parsers import OptionValue as OptionValue
 from watersmeet.runtime.spark.session_settings import session_options
 from watersmeet.units import parse_bytes, parse_duration_us
@@ -62,6 +62,7 @@ class JoinOptions:
     """The relocation policy; None if groups stay where they are."""
     relocation_threshold: float
     relocation_interval_s: float
+    relocation_bounds: tuple[float, float, float]
     active_disk_ratio: float
     active_disk_limit_bytes: int
     rehearse: str
@@ -87,6 +88,8 @@ class Option:
     otherwise: str = ""
     """How a missing default is described."""
     takes_function: bool = False
+    is_special: bool = False
+    """Whether few users need it, so that README.md leaves it out."""
 
     @property
     def default_text(self) -> str:
@@ -205,12 +208,13 @@ KNOWN = {
             named("explorationTime", lambda text: parse_duration_us(text, allow_zero=True) / 1e6),
             "extra time for the plan search",
             "100 ms",
+            is_special=True,
         ),
         Option(
             "rehearse",
             "rehearse",
             lambda text, _: text,
-            "adaptations after given epochs: `2: migrate ((a b) c)`",
+            "adaptations after given epochs: `2: migrate ((a b) c); 5: clean`",
             "",
             otherwise="none",
         ),
@@ -272,12 +276,13 @@ KNOWN = {
             _upkeep,
             "how group statistics age: `cumulative`, `reset` or `ewma`",
             DEFAULT_UPKEEP,
+            is_special=True,
         ),
         Option(
             "relocation",
             "relocation",
             _relocation,
-            "how groups change slots: `auto`, `off`, `balance`, `lazy-disk`, `active-disk`",
+            "how groups change slots: `auto`, `off`, `balance`, `lazy-disk`, `active-disk`, `thresholds`",
             AUTO,
         ),
         Option(
@@ -288,6 +293,7 @@ KNOWN = {
             ),
             "groups move where the least loaded slot has less than this share of the most loaded one",
             "0.8",
+            is_special=True,
         ),
         Option(
             "relocationInterval",
@@ -295,6 +301,15 @@ KNOWN = {
             named("relocationInterval", lambda text: parse_duration_us(text, allow_zero=True) / 1e6),
             "the least time between two relocations",
             "45 seconds",
+            is_special=True,
+        ),
+        Option(
+            "relocationBounds",
+            "relocation_bounds",
+            numbers("relocationBounds", 3, hint="such as 0.8, 0.6, 0.2"),
+            "`thresholds`: the least share of memory of the fullest slot, the most of the emptiest, their difference",
+            "0.8, 0.6, 0.2",
+            is_special=True,
         ),
         Option(
             "activeDiskRatio",
@@ -302,6 +317,7 @@ KNOWN = {
             number("activeDiskRatio", "from 1", lambda ratio: 1 <= ratio < float("inf"), hint="such as 2"),
             "`active-disk`: a slot so many times less productive than another one spills",
             "2",
+            is_special=True,
         ),
         Option(
             "activeDiskLimit",
@@ -309,6 +325,7 @@ KNOWN = {
             named("activeDiskLimit", parse_bytes),
             "`active-disk`: the most bytes that are spilled because of that",
             "100m",
+            is_special=True,
         ),
         Option(
             "memoryLocation",
@@ -331,6 +348,7 @@ KNOWN = {
             "final rows of each stream, for `confidence`: `a=1000000, b=500000`",
             "",
             otherwise="none",
+            is_special=True,
         ),
         Option(
             "idleTimeout",

@@ -20,14 +20,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from watersmeet.adaptation.coordinator import ASKED_FOR, STREAM_HAS_ENDED
 from watersmeet.adaptation.migration import migration_now
-from watersmeet.observe.explain import explain_text
 from watersmeet.observe.group_cpu import with_cpu
-from watersmeet.observe.measured import measured
 from watersmeet.observe.progress import EpochProgress
-from watersmeet.planning.planner import FALLBACK, NOTHING_SEEN, Planner, explain_mode
+from watersmeet.planning.planner import Planner, explain_mode
 from watersmeet.runtime.spark import refusals
 from watersmeet.runtime.spark.changing import Question
 from watersmeet.runtime.spark.driver import EpochDriver
+from watersmeet.runtime.spark.explaining import explained
 from watersmeet.runtime.spark.interrupt import closing_line, end_with, settle, stop_quietly
 from watersmeet.runtime.spark.join_pieces import JoinPieces
 from watersmeet.runtime.spark.join_progress import Forwarding, JoinProgress, KeptProgress
@@ -227,6 +226,16 @@ class JoinQueryHandle:
         """
         self._changes.give_up()
 
+    def relocate(self, sender: int, receiver: int, share: float) -> int:
+        """Move a share of the bytes that a slot has in use to another slot: its most productive partition groups.
+        Returns the number of groups that have moved. What cannot move is refused, and nothing changes.
+
+        >>> query.relocate(0, 1, 0.5)
+        64
+        """
+        self._require_running("relocated")
+        return self._changes.relocate(sender, receiver, share)
+
     def approve(self) -> None:
         """Approve what waits for it, and carry it out: a migration (`option("approval", "ask")`), or a change of the
         query (`option("onChange", "ask")`).
@@ -317,19 +326,9 @@ class JoinQueryHandle:
         >>> query.explain("cost")
         """
         mode = explain_mode(extended)
-        epochs, plan = self._kept.epochs, self._driver.plan
-        print(explain_text(self._query, plan, self._kept.resting.slots, epochs[-1] if epochs else None))
-        if self._planner.is_fallback(plan) and self._driver.coordinator.is_fallback:
-            print(FALLBACK)
+        print(explained(self._planner, self._driver, self._kept, mode))
         if mode == "extended":
             self._inner.explain(True)
-        if mode == "cost":
-            seen = epochs_of(self)
-            known = measured(self._query, plan, seen) if seen else NOTHING_SEEN
-            print(f"\n{self._planner.costs_text(known, running=plan.trees[0])}")
-        if mode == "diff":
-            better = self._driver.coordinator.better_plan
-            print(f"\n{self._planner.diff_text(plan, better, self._kept.migrated)}")
 
     def _require_running(self, what: str) -> None:
         if self._ended.is_set():

@@ -28,11 +28,51 @@ def nothing_pending() -> WatersmeetError:
     )
 
 
-def nothing_to_migrate() -> WatersmeetError:
+def no_state_yet(what: str) -> WatersmeetError:
     return WatersmeetError(
-        "the query has no state to migrate before its first micro-batch",
-        hint="wait for it, or set option('plan', ...) before the start",
-        error_class="NOTHING_TO_MIGRATE",
+        f"the query has no state before its first micro-batch and cannot be {what}",
+        hint="wait for it; the first plan is option('plan', ...)",
+        error_class="NO_STATE_YET",
+    )
+
+
+def no_such_slot(slot: object, slots: int) -> WatersmeetError:
+    return WatersmeetError(
+        f"there is no slot {slot!r}, only 0 to {slots - 1}" if slots > 1 else f"there is no slot {slot!r}, only slot 0",
+        hint="the number of slots is option('slots', ...); it may change at a restart",
+        error_class="NO_SUCH_SLOT",
+    )
+
+
+def to_itself(slot: int) -> WatersmeetError:
+    return WatersmeetError(
+        f"slot {slot} cannot give groups to itself",
+        hint="write query.relocate(from, to, share), such as query.relocate(0, 1, 0.5)",
+        error_class="INVALID_RELOCATION",
+    )
+
+
+def no_share(share: object) -> WatersmeetError:
+    return WatersmeetError(
+        f"a slot gives away a share of its bytes, more than 0 and at most 1, not {share!r}",
+        hint="query.relocate(0, 1, 0.5) moves half of what slot 0 has in use",
+        error_class="INVALID_RELOCATION",
+    )
+
+
+def cannot_relocate(why: str) -> WatersmeetError:
+    return WatersmeetError(
+        f"no group can change slots now: {why}",
+        hint="query.migration says what is under way; query.explain() shows the plans of slots",
+        error_class="CANNOT_RELOCATE",
+    )
+
+
+def nothing_to_relocate(slot: int) -> WatersmeetError:
+    return WatersmeetError(
+        f"slot {slot} has no state in use that could move",
+        hint="query.partitionGroups() shows the groups of every slot, with their bytes",
+        error_class="NOTHING_TO_RELOCATE",
     )
 
 
