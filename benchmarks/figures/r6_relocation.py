@@ -84,14 +84,16 @@ def ways(name: str) -> list[Way]:
 
 
 def plot(traces: Traces) -> None:
+    """Draw the figures whose experiments were run."""
+    run = {name for name, _ in traces}
     first = [("all in memory", ALL_IN_MEMORY, "#000000")]
-    shades = ("#440154", "#3b528b", "#21918c", "#5ec962", "#d9c600")
-    sweep = [(f"theta_r {round(100 * t)} %", at(t), shade) for t, shade in zip(THRESHOLDS, shades, strict=True)]
-    _results("fig09_thresholds", "fig09", [*first, *sweep], traces, "R6, Figure 9: results by theta_r, load alternates")
-    _memory(traces)
+    if "fig09" in run:
+        shades = ("#440154", "#3b528b", "#21918c", "#5ec962", "#d9c600")
+        sweep = [(f"theta_r {round(100 * t)} %", at(t), shade) for t, shade in zip(THRESHOLDS, shades, strict=True)]
+        title = "R6, Figure 9: results by theta_r, load alternates"
+        _results("fig09_thresholds", "fig09", [*first, *sweep], traces, title)
+        _memory(traces)
     plain = [*first, ("no relocation", NONE, "#4d4d4d"), ("lazy-disk", LAZY, "#2166ac")]
-    _results("fig11_relocation", "fig11", plain, traces, "R6, Figure 11: relocation against spilling")
-    _results("fig12_lazy_disk", "fig12", plain, traces, "R6, Figure 12: lazy-disk against no relocation")
     active = [
         *first,
         ("active-disk, 10 % a spill", ACTIVE_LITTLE, "#b2182b"),
@@ -99,8 +101,14 @@ def plot(traces: Traces) -> None:
         ("active-disk, 30 %", ACTIVE, "#fdbb84"),
         ("lazy-disk, 30 %", LAZY, "#9ecae1"),
     ]
-    _results("fig13_active_disk", "fig13", active, traces, "R6, Figure 13: active-disk against lazy-disk")
-    _results("fig14_active_disk", "fig14", active, traces, "R6, Figure 14: the same, productivity differs more")
+    for name, file, lines, what in (
+        ("fig11", "fig11_relocation", plain, "relocation against spilling"),
+        ("fig12", "fig12_lazy_disk", plain, "lazy-disk against no relocation"),
+        ("fig13", "fig13_active_disk", active, "active-disk against lazy-disk"),
+        ("fig14", "fig14_active_disk", active, "the same, productivity differs more"),
+    ):
+        if name in run:
+            _results(file, name, lines, traces, f"R6, Figure {int(name[3:])}: {what}")
 
 
 def _results(file: str, name: str, lines: Sequence[tuple[str, Way, str]], traces: Traces, title: str) -> None:

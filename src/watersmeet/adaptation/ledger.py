@@ -27,11 +27,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.adaptation.figures import Floats, GroupFigures, Ints
 from watersmeet.adaptation.group_loads import GroupLoads, Prices
+from watersmeet.adaptation.placed_groups import LastPlaced
 from watersmeet.epoch.task import GroupFigure, SlotReport
 from watersmeet.errors import unknown_name
 from watersmeet.plan.keys import key_name
@@ -111,8 +111,7 @@ class GroupLedger:
         self._inter: dict[tuple[int, str], tuple[int, int]] = {}
         """Rows and bytes of stored results of nodes, by stage and label, as their stage last reported them."""
         self._inter_row_bytes = 0.0
-        self._placed: tuple[Placement | None, dict[str, Ints]] = (None, {})
-        """The last placement asked about, and its owners as arrays: with hundreds of slots, most of a decision."""
+        self._placed = LastPlaced()
 
     def add(self, reports: Iterable[SlotReport], *, with_rows: bool = True) -> None:
         """Add the reports of one epoch, of all slots. A stage that sent none keeps its figures.
@@ -176,7 +175,7 @@ class GroupLedger:
         """The groups with active state on a slot, in all stages that can spill."""
         numbers = spillable_stages(self.plan)
         width = max((len(self._stages[number].stores(number, slot)) for number in numbers), default=0)
-        parts = [self._figures(number, slot, self._owners(placement, number) == slot, width) for number in numbers]
+        parts = [self._figures(number, slot, self._groups_of(placement, number, slot), width) for number in numbers]
         return GroupFigures(
             epoch,
             *(np.concatenate(column) for column in zip(_no_figures(width), *parts, strict=True)),
@@ -279,12 +278,12 @@ class GroupLedger:
         if len(row["upkept_arrived"]) == len(self._arrived[number]):
             self._arrived[number][:, group] = row["upkept_arrived"]
 
-    def _figures(self, number: int, slot: int, mine: npt.NDArray[np.bool_], width: int) -> list[Any]:
-        """The columns of `GroupFigures` for one stage."""
+    def _figures(self, number: int, slot: int, mine: Ints, width: int) -> list[Any]:
+        """The columns of `GroupFigures` for one stage, of some groups."""
         stage = self._stages[number]
         stores = stage.stores(number, slot)
-        size = self._sizes[number][: len(stores)].sum(axis=0)
-        known = np.flatnonzero(mine & (size > 0))
+        size = self._sizes[number][: len(stores), mine].sum(axis=0)
+        known, size = mine[size > 0], size[size > 0]
         sizes = self._sizes[number][: len(stores), known].T
         row_bytes = [self._row_bytes.get((number, layout.label), np.inf) for layout in stores]
         rows = sizes / np.array(row_bytes)
@@ -293,7 +292,7 @@ class GroupLedger:
             np.full(len(known), number),
             known,
             np.full(len(known), self._heights[number]),
-            size[known],
+            size,
             _widened(sizes, width),
             _widened(rows, width),
             _widened(self._arrived[number][: len(stores), known].T, width),
@@ -322,10 +321,11 @@ class GroupLedger:
         return " ".join(sorted(self.plan.names[stream] for stream in streams_of(self._stages[number].node)))
 
     def _owners(self, placement: Placement, number: int) -> Ints:
-        if self._placed[0] is not placement:
-            arrays = {key: np.asarray(owners, dtype=np.int64) for key, owners in placement.owners.items()}
-            self._placed = placement, arrays
-        return self._placed[1][self._stages[number].key_text]
+        return self._placed.by(placement).owners[self._stages[number].key_text]
+
+    def _groups_of(self, placement: Placement, number: int, slot: int) -> Ints:
+        """The groups of a slot, ascending."""
+        return self._placed.by(placement).of(self._stages[number].key_text, slot)
 
     def _figures_of(self, number: int) -> tuple[GroupFigure, ...]:
         """The figures of a stage in reports, by kind. Results are traced by key."""
@@ -382,4 +382,6 @@ def _lists(columns: Floats) -> pa.Array:
 
 def _widened(columns: Floats, width: int) -> Floats:
     """The array with more columns, filled with NaN."""
+    if columns.shape[1] == width:
+        return columns
     return np.pad(columns, ((0, 0), (0, width - columns.shape[1])), constant_values=np.nan)

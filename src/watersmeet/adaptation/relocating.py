@@ -16,6 +16,7 @@ from typing import TypeAlias
 import numpy as np
 
 from watersmeet.adaptation.evening import reassigned
+from watersmeet.adaptation.figures import Floats
 from watersmeet.adaptation.group_loads import GroupLoads
 from watersmeet.adaptation.relocation_policies import (
     NOTHING,
@@ -34,8 +35,6 @@ from watersmeet.plan.stages import JoinPlan
 from watersmeet.state.groups import NO_GROUPS, Groups
 from watersmeet.state.manifest import Manifest
 
-Unit = tuple[str, int]
-"""A key and a group."""
 Bound: TypeAlias = Mapping[str, Groups]
 """By key, groups that cannot change slots now."""
 NOTHING_BOUND: Bound = {}
@@ -74,7 +73,8 @@ class Relocator:
         self.settings = settings
         self._policy = policy_named(settings.policy)
         self._last_s: float | None = None
-        self._moved_s: dict[Unit, float] = {}
+        self._moved_s: dict[str, Floats] = {}
+        """By key, when every group last moved."""
         self._forced_bytes = 0
 
     def suggest(self, loads: GroupLoads, at_s: float | None, hosts: int, bound: Bound = NOTHING_BOUND) -> Suggestion:
@@ -88,19 +88,36 @@ class Relocator:
         if suggested.moves or suggested.forced:
             self._last_s = now_s
         for move in suggested.moves:
-            self._moved_s |= dict.fromkeys(((move.key, group) for group in move.groups), now_s)
+            self._moved_of(move.key, max(move.groups))[list(move.groups)] = now_s
         self._forced_bytes += sum(suggested.forced.values())
         return suggested
 
     def _rested(self, loads: GroupLoads, now_s: float) -> np.typing.NDArray[np.bool_]:
-        self._moved_s = {u: s for u, s in self._moved_s.items() if now_s - s <= self.settings.interval_s}
-        units = zip(loads.key.tolist(), loads.group.tolist(), strict=True)
-        return np.array([(loads.keys[key], group) not in self._moved_s for key, group in units], dtype=np.bool_)
+        found = np.ones(len(loads), dtype=np.bool_)
+        for number, key in enumerate(loads.keys):
+            here = loads.key == number
+            if groups := loads.group[here].max(initial=-1) + 1:
+                moved_s = self._moved_of(key, groups - 1)[loads.group[here]]
+                found[here] = now_s - moved_s > self.settings.interval_s
+        return found
+
+    def _moved_of(self, key: str, group: int) -> Floats:
+        """When the groups of a key last moved, up to a group at least."""
+        known = self._moved_s.get(key, np.zeros(0))
+        if len(known) <= group:
+            known = np.append(known, np.full(group + 1 - len(known), -np.inf))
+            self._moved_s[key] = known
+        return known
 
 
 def _unbound(loads: GroupLoads, bound: Bound) -> np.typing.NDArray[np.bool_]:
-    units = zip(loads.key.tolist(), loads.group.tolist(), strict=True)
-    return np.array([group not in bound.get(loads.keys[key], NO_GROUPS) for key, group in units], dtype=np.bool_)
+    found = np.ones(len(loads), dtype=np.bool_)
+    for number, key in enumerate(loads.keys):
+        if groups := bound.get(key, NO_GROUPS):
+            here = loads.key == number
+            size = max(groups.high, 1 + int(loads.group[here].max(initial=-1)))
+            found[here] = ~groups.mask(size)[loads.group[here]]
+    return found
 
 
 def moves_wanted(

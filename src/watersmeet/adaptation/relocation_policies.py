@@ -25,7 +25,7 @@ must make is not priced.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -172,21 +172,20 @@ def thresholds(figures: ClusterFigures, settings: RelocationSettings) -> Suggest
 
 def balance(figures: ClusterFigures, settings: RelocationSettings) -> Suggestion:
     """All moves of an epoch at once, so that every key's CPU time and the memory are even."""
-    return _balanced(figures, settings, by_memory=True)
+    return _suggestion(figures.loads, *_balanced(figures, settings, by_memory=True))
 
 
 def auto(figures: ClusterFigures, settings: RelocationSettings) -> Suggestion:
     """As `balance`; on one host, where memory is common, by CPU time alone; and only if it pays."""
-    suggested = _balanced(figures, settings, by_memory=figures.hosts > 1)
-    if not suggested.moves:
-        return NOTHING
     loads = figures.loads
-    new = _slots_after(loads, suggested.moves)
+    new, reasons = _balanced(figures, settings, by_memory=figures.hosts > 1)
+    if not reasons:
+        return NOTHING
     before = loads.by_slot(loads.cpu_ns).max()
     gain = before - np.bincount(new, weights=loads.cpu_ns, minlength=loads.slots).max()
     cost = MOVED_NS_PER_BYTE * loads.bytes[new != loads.slot].sum()
     pays = before >= BUSY_NS_MIN and EPOCHS_TO_PAY * gain > cost
-    return suggested if pays else NOTHING
+    return _suggestion(loads, new, reasons) if pays else NOTHING
 
 
 POLICIES: dict[str, RelocationPolicy] = {
@@ -228,7 +227,8 @@ def moves_to(loads: GroupLoads, new: Ints) -> tuple[Move, ...]:
     return tuple(Move(*place, tuple(sorted(groups))) for place, groups in sorted(found.items()))
 
 
-def _balanced(figures: ClusterFigures, settings: RelocationSettings, *, by_memory: bool) -> Suggestion:
+def _balanced(figures: ClusterFigures, settings: RelocationSettings, *, by_memory: bool) -> tuple[Ints, Sequence[str]]:
+    """The new slot of every group, and why; no reasons if all stay."""
     loads = figures.loads
     new, reasons = loads.slot.copy(), []
     for number, key in enumerate(loads.keys):
@@ -244,13 +244,11 @@ def _balanced(figures: ClusterFigures, settings: RelocationSettings, *, by_memor
             new[here] = found
             before, after = (loads.slots * each.max() for each in (by_slot, _by_slot(found, load, loads.slots)))
             reasons.append(f"{key}: the most loaded slot from {before:.2f} to {after:.2f}")
+    return new, reasons
+
+
+def _suggestion(loads: GroupLoads, new: Ints, reasons: Sequence[str]) -> Suggestion:
     return Suggestion(moves_to(loads, new), {}, "of the mean load, " + "; ".join(reasons)) if reasons else NOTHING
-
-
-def _slots_after(loads: GroupLoads, moves: tuple[Move, ...]) -> Ints:
-    receivers = {(move.key, group): move.receiver for move in moves for group in move.groups}
-    places = zip(loads.key.tolist(), loads.group.tolist(), loads.slot.tolist(), strict=True)
-    return np.array([receivers.get((loads.keys[key], group), slot) for key, group, slot in places], dtype=np.int64)
 
 
 def _by_slot(slot: Ints, load: Floats, slots: int) -> Floats:

@@ -9,7 +9,7 @@ written, and of the spilled state that a clean-up reads. Known limitation: no mi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +68,7 @@ class SimulatedEngine(InProcessQuery):
     def run_span(self, since_s: float, until_s: float, now_s: float) -> tuple[pa.Table, Done]:
         """Run an epoch over a span of arrivals: its results, and what it did."""
         found = self.run(self.rows(since_s, until_s), now_ms=1 + round(now_s * 1000))
-        return found, self.take_done()[-1]
+        return found, _together(self.take_done())
 
     def take_done(self) -> list[Done]:
         """The epochs since the last call, with those of a clean-up."""
@@ -152,6 +152,16 @@ class PricedSlots(Slots):
         return replace(report, counts=counts.with_values(Counts(times)))
 
 
+def _together(epochs: Sequence[Done]) -> Done:
+    """A batch, and the epochs that close windows after it, as one."""
+    last = epochs[-1]
+    if len(epochs) == 1:
+        return last
+    work = Work(*(np.sum([getattr(done.work, field.name) for done in epochs], axis=0) for field in fields(Work)))
+    events = [event for done in epochs for event in done.events]
+    return Done(sum(done.results for done in epochs), last.active_bytes, last.closed_bytes, work, events)
+
+
 def _emitted(counts: Counts) -> int:
     return counts.of(INTERMEDIATE) + (counts.of(JOINED) or counts.of(RESULTS))
 
@@ -166,7 +176,9 @@ def looked_up(plan: JoinPlan, report: SlotReport) -> int:
 
 
 def others(plan: JoinPlan, stage: int, store: int) -> int:
-    """The other inputs of the node that has a store."""
+    """The other inputs of the node that has a store; none if it holds groups of an aggregation."""
+    if stage >= len(plan.stages):
+        return 0
     for node in plan.stages[stage].shape(0):
         if node.first_store <= store < node.first_store + len(node.inputs):
             return len(node.inputs) - 1

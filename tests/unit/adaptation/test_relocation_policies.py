@@ -158,7 +158,7 @@ def test_a_query_rests_after_a_relocation_and_so_do_its_groups():
     again = relocator.suggest(UNEVEN, 145.5, 1)
     assert again.moves
     resting = Relocator(RelocationSettings(policy="lazy-disk", interval_s=45))
-    resting._moved_s = {("k", 7): 99.0}
+    resting._moved_of("k", 7)[7] = 99.0
     assert 7 not in moved(resting.suggest(UNEVEN, 100.0, 1))
 
 

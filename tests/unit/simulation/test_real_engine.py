@@ -3,9 +3,10 @@
 import pyarrow as pa
 
 from tests.oracle import canonical, duckdb_join
-from tests.unit.simulation.settings import INTERVAL_S, Setting
+from tests.unit.simulation.settings import INTERVAL_S, PARTITIONS, RATE, Setting
+from watersmeet.query.logical import build_query
 from watersmeet.simulation.clock import ClockPrices, VirtualClock
-from watersmeet.simulation.real_engine import Spans
+from watersmeet.simulation.real_engine import SimulatedEngine, Spans
 from watersmeet.simulation.watching import events_of, relocations, simulated
 
 
@@ -45,3 +46,23 @@ def test_more_slots_than_groups_relocate_and_spill_without_losing_a_result(tmp_p
     found += list(engine.clean_up())
     everything = {name: pa.concat_tables(one[name] for one in fed) for name in "abc"}
     assert canonical(pa.concat_tables(found)) == canonical(duckdb_join(setting.query, everything))
+
+
+def test_epochs_that_close_windows_belong_to_their_batch(tmp_path):
+    """The same rows, grouped by windows: two epochs a batch, and all rows are counted as stored."""
+    plain = Setting(window="10 seconds")
+    streams = list(plain.query.streams)
+    query = build_query(
+        streams,
+        where=["a.k = b.k", "b.k = c.k"],
+        within="10 seconds",
+        windows={},
+        select=["count(*) AS n"],
+        group_by=["window(result_time, '20 seconds')"],
+    )
+    rows = plain.engine(tmp_path / "rows").rows
+    engine = SimulatedEngine(query, tmp_path / "query", rows, ClockPrices(), partitions=PARTITIONS, mode="append")
+    moments = simulated(Spans(engine), VirtualClock(INTERVAL_S), 60, ClockPrices())
+    assert engine.manifest.epoch > len(moments), "some windows closed"
+    stored = sum(float(moment.done.work.stored.sum()) for moment in moments)
+    assert stored >= 3 * RATE * 60
