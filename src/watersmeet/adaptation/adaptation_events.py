@@ -57,7 +57,7 @@ def order_events(
 
 
 def move_events(epoch: Epoch, before: Manifest, loads: GroupLoads, reason: str) -> list[Event]:
-    """The moves of groups. If they have bytes in use, with those of every slot before and after all moves. `before` has
+    """The moves of groups. If they have bytes in use, with those of both slots before and after all moves. `before` has
     the groups where the moves have brought them, and so have the loads. One event if the number of slots changes."""
     moves = moves_of(epoch)
     if isinstance(epoch, Cleaning) and epoch.slots is not None:
@@ -77,14 +77,16 @@ def move_events(epoch: Epoch, before: Manifest, loads: GroupLoads, reason: str) 
         then[slot if move is None else move.sender] += size
         if move is not None:
             moved[move] += size
-    told = {"bytesBefore": [int(size) for size in then], "bytesAfter": [int(size) for size in after]}
     why = reason or ASKED_FOR
     if isinstance(epoch, Cleaning):
         why = f"{epoch.reason}; {DEALT_OUT}" if epoch.orders else epoch.reason
     events = []
     for move in moves:
-        sizes_of = {"bytes": int(moved[move]), **told} if any(moved.values()) else {}
-        details = {"to": move.receiver, "key": move.key, "groups": len(move.groups), **sizes_of}
+        details: dict[str, Any] = {"to": move.receiver, "key": move.key, "groups": len(move.groups)}
+        if any(moved.values()):
+            ends = (move.sender, move.receiver)
+            before_after = {"bytesBefore": [int(then[s]) for s in ends], "bytesAfter": [int(after[s]) for s in ends]}
+            details |= {"bytes": int(moved[move]), **before_after}
         events.append(Event(before.epoch + 1, "relocate", move.sender, why, details))
     return events
 
