@@ -11,9 +11,9 @@ slot n.
 `_slot` holds, for every slot, a number whose hash falls on it. Spark waits `spark.locality.wait` for a free core on the
 preferred host, and then takes another. A lost host is preferred no longer; its slots get new homes.
 
-Homes are the driver's choice, not where slots ran last: so slots are dealt out evenly, also when hosts come back. (A
-cached data frame would be an anchor, too. But its blocks stay where they were made, and lost ones are made on the hosts
-that are left.) On a local master there are no anchors: it does not look again for tasks that wait for a host.
+Homes are the driver's choice, not where slots ran last: so slots are dealt out evenly, also when hosts come back. A
+cached data frame would be an anchor, too, but its blocks stay where they were made, and lost ones are made on the hosts
+that are left. A local master gets no anchors: tasks that prefer a host it does not know have hung there.
 
 An anchor needs parts of Spark that are not public. They are tried at the start and whenever homes change. Where they do
 not work as expected, slots run anywhere, as without anchors.
