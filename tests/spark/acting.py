@@ -5,7 +5,8 @@ The driver of these tests is `EpochDriver` itself, told what befalls it by a `Sc
 | in the schedule   | on Spark                                                                               |
 |-------------------|----------------------------------------------------------------------------------------|
 | crash, closing,   | the driver raises before a command of the protocol, the query fails, and is started    |
-| step N, lost      | again                                                                                  |
+| step N, lost,     | again                                                                                  |
+| restart           |                                                                                        |
 | after, during     | the job of the epoch runs once in vain                                                 |
 | slots, budget     | the files of the batches before are processed, and another query is started            |
 | wiped, spoiled    | the memory tier of the run is removed, or its copies replaced, before the batch        |
@@ -112,6 +113,7 @@ class Script:
             "": False,
             "crash": is_commit,
             "closing": is_commit and self.is_acknowledged,
+            "restart": self.commands == 1,
             "step": kind == "step" and self.commands == int(detail),
             "sink": isinstance(command, protocol.Acknowledge if detail == "after" else protocol.Send),
         }[kind]

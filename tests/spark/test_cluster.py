@@ -53,8 +53,8 @@ def test_the_loss_of_workers_and_of_an_executor_loses_nothing(spark, tmp_path, s
     batches = crash_batches(8)
     write_batches(tmp_path, batches)
     checkpoint = Checkpoint(tmp_path / "ck")
-    # A fresh worker has made fewer visits than the one that dies, so the repeated task gets through.
-    driver = Driver(tmp_path, failpoint="segment-durable@6", master=MASTER, SPARK_HOME=spark_home)
+    # A task writes fewer segments than a worker does before it dies, so in a fresh worker it gets through.
+    driver = Driver(tmp_path, failpoint="segment-durable@10", master=MASTER, SPARK_HOME=spark_home)
     announced = Announced(checkpoint.tasks)
     driver.go()
     manifests = checkpoint.folder / "manifests"

@@ -221,7 +221,7 @@ def test_a_script_that_cannot_be_read_is_refused_with_a_caret(spark, feed, tmp_p
 def test_a_backfill_builds_the_new_state_beside_the_running_plan(spark, tmp_path):
     batches = [with_second_key(batch) for batch in BATCHES]
     write_batches(tmp_path, batches[:2])
-    join = chain(spark, tmp_path).options(plan="((a b) c)", slots=2)
+    join = chain(spark, tmp_path).options(plan="((a b) c)", slots=2, relocation="off")
     writer = join.writeStream.option("checkpointLocation", str(tmp_path / "ck")).trigger(processingTime="0 seconds")
     query = writer.start(str(tmp_path / "out"))
     try:

@@ -42,7 +42,7 @@ MOVED_NS_PER_BYTE = 8.0
 """CPU time to read, write and check a byte that moves."""
 EPOCHS_TO_PAY = 20
 """A move by `auto` pays for itself within so many epochs with rows."""
-BUSY_NS_MIN = 50_000_000
+BUSY_NS_MIN = 200_000_000
 """CPU time per epoch of the busiest slot, below which `auto` moves nothing: Spark's own share is larger."""
 DEALT_BYTES_MIN = 8 << 20
 """Closed bytes for which it pays to deal a clean-up out: moves cost more than they save where there are fewer."""
