@@ -7,6 +7,7 @@ a budget of 25 KB for a slot, files are of a few hundred rows and their fixed pa
 import numpy as np
 import pytest
 
+from tests.effort import mostly_long
 from tests.unit.simulation.settings import INTERVAL_S, Setting, steady_left
 from watersmeet.simulation.watching import events_of, relocations, results
 
@@ -22,13 +23,17 @@ def last_bytes(moments) -> float:
 
 @pytest.mark.parametrize(
     ("tree", "window", "policy"),
-    [
-        ("(a b c)", None, "off"),
-        ("(a b c)", None, "lazy-disk"),
+    mostly_long(
+        [
+            ("(a b c)", None, "off"),
+            ("(a b c)", None, "lazy-disk"),
+            ("(a b c)", None, "balance"),
+            ("(a b c)", "200 seconds", "lazy-disk"),
+            ("((a b) c)", "200 seconds", "lazy-disk"),
+        ],
         ("(a b c)", None, "balance"),
-        ("(a b c)", "200 seconds", "lazy-disk"),
         ("((a b) c)", "200 seconds", "lazy-disk"),
-    ],
+    ),
 )
 def test_both_simulations_tell_the_same(tmp_path, tree, window, policy):
     setting = Setting(policy, tree=tree, window=window, rate=40.0)
