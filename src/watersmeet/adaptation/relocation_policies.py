@@ -11,7 +11,7 @@
 | `balance`     | of all slots at once, so that CPU time and memory are even, and   | no                     |
 |               | few bytes move                                                    |                        |
 | `auto`        | as `balance`, by CPU time where all slots are on one host; only   | no                     |
-|               | if the busiest slot saves more than the moves cost                |                        |
+|               | if a slot is busy and saves more than the moves cost              |                        |
 
 A policy is a pure function of `ClusterFigures`. It suggests; the coordinator decides and the manifest records. The
 trigger of all but `thresholds` is that of R2: the least over the most is below `threshold`.

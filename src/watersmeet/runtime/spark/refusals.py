@@ -71,7 +71,7 @@ def cannot_relocate(why: str) -> WatersmeetError:
 def nothing_to_relocate(slot: int) -> WatersmeetError:
     return WatersmeetError(
         f"slot {slot} has no state in use that could move",
-        hint="query.partitionGroups() shows the groups of every slot, with their bytes",
+        hint="query.partitionGroups() shows groups and bytes; those that owe results stay with slots of one tree",
         error_class="NOTHING_TO_RELOCATE",
     )
 
